@@ -138,7 +138,6 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/caltech101-models.yaml
 	$(BIN)/sfumato study run studies/caltech101-dp-pix.yaml
 	$(BIN)/sfumato study run studies/caltech101-dp-pix-pixels.yaml
-	$(BIN)/python studies/ranges.py
 	$(BIN)/python studies/meta.py clean
 	$(BIN)/python studies/meta_choice.py
 	$(BIN)/python studies/meta.py private

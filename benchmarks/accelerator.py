@@ -30,8 +30,9 @@ from roofline import TYPES, Watched, bytes_of
 from timing import record, short, write
 from torch import Tensor
 
-from sfumato.attack import feature_inversion, reidentify, restore
-from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, ThreatModel, invert, share
+from sfumato.attack import reidentify, undo
+from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, invert
+from sfumato.attack.victim import ThreatModel, share
 from sfumato.base import memory
 from sfumato.base.hardware import resolve
 from sfumato.data.labelled import Label, LabelledImages
@@ -125,14 +126,14 @@ def restorer_steps(device: torch.device, precision: str, done: Done) -> None:
     def seen(images: Tensor, step: int) -> Tensor:
         return parse("dp-pix:cell=4,epsilon=3").release(images, seeded_noise(step)).images()
 
-    config = restore.RestorationConfig(steps=FOREVER)
-    restore.train_restorer(noise().images, seen, config, progress=done, device=device)
+    config = undo.RestorationConfig(steps=FOREVER)
+    undo.train_restorer(noise().images, seen, config, progress=done, device=device)
 
 
 def feature_inversion_steps(device: torch.device, precision: str, done: Done) -> None:
     features = torch.randn(IMAGES, 32, generator=torch.Generator().manual_seed(0))
-    config = feature_inversion.InversionConfig(steps=FOREVER)
-    feature_inversion.train(features, noise().images, config, progress=done, device=device)
+    config = undo.InversionConfig(steps=FOREVER)
+    undo.train_inverter(features, noise().images, config, progress=done, device=device)
 
 
 def gradient_inversion_steps(device: torch.device, precision: str, done: Done) -> None:
@@ -148,7 +149,7 @@ def gradient_inversion_steps(device: torch.device, precision: str, done: Done) -
 def service_batches(device: torch.device, precision: str, done: Done) -> None:
     protection = parse("pixelize:cell=4")
     config = replace(few_shot.FS_PIC_CELEBA, cell=1, precision=precision)
-    model = few_shot.make_untrained(3, config, [protection]).to(device)
+    model = few_shot.make_untrained(3, config, protection).to(device)
     batch = torch.randint(0, 256, (32, 3, 84, 84), dtype=torch.uint8)
     while True:
         model.embed(batch)

@@ -26,8 +26,8 @@ SPECS = ("dp-pix:cell=2,epsilon=3", "dp-pix:cell=4,epsilon=3", "pixelize:cell=4"
 def compare(spec: str, depth: int | None, seconds: float) -> Iterator[Line]:
     """Multiply-adds and milliseconds of a query, both ways."""
     protection = parse(spec)
-    paper = few_shot.make_untrained(3, replace(few_shot.FS_PIC_CELEBA, cell=1), [protection])
-    cells = few_shot.make_untrained(3, replace(few_shot.FS_PIC_CELEBA, denoiser_depth=depth), [protection])
+    paper = few_shot.make_untrained(3, replace(few_shot.FS_PIC_CELEBA, cell=1), protection)
+    cells = few_shot.make_untrained(3, replace(few_shot.FS_PIC_CELEBA, denoiser_depth=depth), protection)
     originals = torch.randint(0, 256, (QUERIES, 3, SIDE, SIDE), dtype=torch.uint8)
     release = protection.release(originals, seeded_noise(0))
     name = f"{spec}, {'denoiser and encoder' if depth else 'encoder'}"

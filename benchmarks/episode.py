@@ -38,21 +38,19 @@ def whole(images: LabelledImages, spec: str, depth: int | None, way: int) -> tup
     """An episode of ours, and the bare passes of its networks."""
     config = replace(few_shot.FS_PIC_OMNIGLOT, way=way, denoiser_depth=depth)
     protection = parse(spec)
-    model = few_shot.make_untrained(images.images.shape[1], config, [protection])
-    run = few_shot.Training(model, config)
+    model = few_shot.make_untrained(images.images.shape[1], config, protection)
+    _, step = few_shot.make_step(model, config)
     sampler = Sampler(images.label("class"), config.episode)
     order, noise = torch.Generator().manual_seed(0), seeded_noise(0)
-    run.start_epoch()
 
     def episode() -> None:
         drawn = images.images[sampler.draw(1, order).flatten()]
-        run.step([few_shot.Batch(drawn, protection.release(drawn, noise).images())])
+        step([(drawn, protection.release(drawn, noise).images(), None)])
 
     seen = model.prepare(images.images[sampler.draw(1, order).flatten()])
-    places = torch.zeros(len(seen), 0)
 
     def bare() -> None:
-        denoised, embeddings = model(seen, places)
+        denoised, embeddings = model(seen)
         (embeddings.sum() + denoised.sum()).backward()
         model.zero_grad(set_to_none=True)
 

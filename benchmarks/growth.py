@@ -111,7 +111,7 @@ def evaluate(episodes: int, folder: Path) -> Work:
     from sfumato.protect import parse
 
     glyphs, protection = _glyphs(200), parse("pixelize:cell=2")
-    model = few_shot.make_untrained(1, replace(few_shot.FS_PIC_CELEBA, denoiser_depth=None), [protection])
+    model = few_shot.make_untrained(1, replace(few_shot.FS_PIC_CELEBA, denoiser_depth=None), protection)
     return lambda: few_shot.evaluate(model, glyphs, way=5, shot=5, episodes=episodes)
 
 
@@ -137,7 +137,8 @@ def train_mask(steps: int, folder: Path) -> Work:
 
 
 def _inversion(steps: int, batch: int) -> Work:
-    from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, ThreatModel, invert, share
+    from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, invert
+    from sfumato.attack.victim import ThreatModel, share
     from sfumato.networks import LeNet
 
     shape, labels = (3, 32, 32), torch.arange(batch) % 10

@@ -16,7 +16,8 @@ from timing import Line, in_turn, show
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, ThreatModel, invert_all, share
+from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, invert_all
+from sfumato.attack.victim import ThreatModel, share
 from sfumato.networks import LeNet, ResNet
 
 SHAPE, LABELS = (3, 32, 32), torch.tensor([3])

@@ -127,13 +127,12 @@ def our_epoch(root: Path, side: int, config: few_shot.FewShotConfig) -> Callable
 
     def epoch() -> None:
         images = data.load(f"folder:{root}", size=side).split("train")
-        run = few_shot.Training(few_shot.make_untrained(3, config, [protection]), config)
-        run.start_epoch()
+        _, step = few_shot.make_step(few_shot.make_untrained(3, config, protection), config)
         sampler = Sampler(images.label("class"), config.episode)
         with memory.keep_freed():
             for rows in sampler.draw(EPISODES, torch.Generator().manual_seed(0)):
                 drawn = images.images[rows.flatten()]
-                run.step([few_shot.Batch(drawn, drawn)])
+                step([(drawn, drawn, None)])
 
     return epoch
 

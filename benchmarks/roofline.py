@@ -270,12 +270,11 @@ def _few_shot(precision: str) -> Callable[[Path], Job]:
     def make(_: Path) -> Job:
         config = replace(few_shot.FS_PIC_OMNIGLOT, denoiser_depth=None, precision=precision)
         glyphs, protection = data.load("glyphs", classes=60), parse("gaussian:sigma=80")
-        run = few_shot.Training(few_shot.make_untrained(1, config, [protection]), config)
-        run.start_epoch()
+        _, step = few_shot.make_step(few_shot.make_untrained(1, config, protection), config)
         rows = (torch.arange(60)[:, None] * 20 + torch.arange(10)).flatten()
         clean = glyphs.images[rows]
         released = protection.release(clean, fresh_noise()).images()
-        return Job(lambda: run.step([few_shot.Batch(clean, released)]), kept=True)
+        return Job(lambda: step([(clean, released, None)]), kept=True)
 
     return make
 
@@ -284,7 +283,7 @@ def _embed(_: Path) -> Job:
     from sfumato.learn import few_shot
 
     protection = parse("pixelize:cell=4")
-    model = few_shot.make_untrained(3, replace(few_shot.FS_PIC_CELEBA, cell=1), [protection])
+    model = few_shot.make_untrained(3, replace(few_shot.FS_PIC_CELEBA, cell=1), protection)
     batch = torch.randint(0, 256, (32, 3, 84, 84), dtype=torch.uint8)
     return Job(lambda: model.embed(batch))
 

@@ -75,10 +75,10 @@ class Sort:
     config: FewShotConfig
 
     def save(self, folder: Path) -> Path:
-        card = {"config": asdict(self.config), "specs": [SPEC], "channels": 3, "precision": "float32"}
+        card = {"config": asdict(self.config), "spec": SPEC, "channels": 3, "precision": "float32"}
         path = folder / f"{self.name}.safetensors"
         model = few_shot.make_untrained(
-            3, self.config, [parse(SPEC)], card=card | {"shape": [3, self.side, self.side]}
+            3, self.config, parse(SPEC), card=card | {"shape": [3, self.side, self.side]}
         )
         model.save(path)
         words = (

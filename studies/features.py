@@ -10,7 +10,7 @@
     python studies/features.py faces --small  # settings too small to learn, to try it out: a minute
 
 For each seed an attribute network is trained once, cut at four layers, and embedded ("simple"); each of these is
-fine-tuned for privacy ("dpfe"); at one cut also by an adversary and by a bound of the information, and for larger
+fine-tuned for privacy ("dpfe"); at one cut also by an adversary, and for larger
 sets of attributes. How much privacy weighs (beta) is chosen on validation images of the first seed, on small images of
 each, for each set: the largest of a list that costs no more than half a point of accuracy there, or the one that costs least. Test people are in no training image.
 Some of their photographs are known to the adversaries, who protect them as the device does; others they are to name.
@@ -36,10 +36,10 @@ from torch import Tensor
 
 from sfumato import data, images
 from sfumato.assess import log_rank, similarity
-from sfumato.attack import feature_identity, feature_inversion, reidentify
+from sfumato.attack import feature_identity, reidentify, undo
 from sfumato.attack.faces import FaceFinder
-from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.reidentify import AdversaryConfig
+from sfumato.attack.undo import InversionConfig
 from sfumato.base.proportions import over_people
 from sfumato.data import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
@@ -70,7 +70,6 @@ BETAS = {
     "dpfe": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
     "log-rank": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
     "adversarial": (0.3, 1.0, 3.0, 10.0),
-    "information": (0.1, 0.3, 1.0, 3.0),
 }
 ALLOWED = 0.005  # of validation accuracy that privacy may cost
 COPIES = 3  # of the noisy features of known photographs
@@ -210,7 +209,7 @@ def parts(world: World) -> list[Part]:
         return [Part(name, LAST, variant) for name in world.sets for variant in world.variants]
     return [
         *(Part(first, cut, variant) for cut in CUTS for variant in ("simple", "dpfe")),
-        *(Part(first, LAST, variant) for variant in ("adversarial", "information")),
+        Part(first, LAST, "adversarial"),
         *(Part(name, LAST, variant) for name in larger for variant in ("simple", "dpfe")),
     ]
 
@@ -386,7 +385,7 @@ class Study:
 
     def invert(self, model: FeatureModel, part: Part) -> dict[str, Any]:
         """What a decoder, trained on the training people, restores of the test people's features."""
-        decoder = feature_inversion.train(
+        decoder = undo.train_inverter(
             model.features(self.train.images), self.train.images, self._scale.inversion, seed=self._seed
         )
         restored = decoder.restore(model.features(self._test.images))

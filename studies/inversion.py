@@ -37,11 +37,10 @@ from sfumato.attack.gradient_inversion import (
     INVERTING_GRADIENTS,
     Inversion,
     InversionConfig,
-    ThreatModel,
     invert,
     invert_all,
-    share,
 )
+from sfumato.attack.victim import ThreatModel, share
 from sfumato.data import LabelledImages
 from sfumato.errors import DataError
 from sfumato.learn import classifier

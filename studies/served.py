@@ -187,8 +187,7 @@ def stated(served: Served) -> dict[str, Any] | None:
     """What the card says of a refusal among classes as those of an episode."""
     if served.refusal is None:
         return None
-    (rate,) = (each for each in served.refusal.rates if (each.classes, each.shot) == (5, 5))
-    return asdict(rate) | {"measured": served.refusal.measured}
+    return served.refusal.card()
 
 
 @contextmanager

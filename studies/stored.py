@@ -36,10 +36,10 @@ from torch.nn import functional
 
 from sfumato import data, images
 from sfumato.assess import similarity
-from sfumato.attack import feature_identity, feature_inversion, reidentify
+from sfumato.attack import feature_identity, reidentify, undo
 from sfumato.attack.faces import FaceFinder
-from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.reidentify import AdversaryConfig
+from sfumato.attack.undo import InversionConfig
 from sfumato.base.proportions import wilson
 from sfumato.data import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
@@ -190,7 +190,7 @@ def inversion(
     thief: Thief, stored: dict[str, Tensor], them: People, others: Tensor, world: str, scale: Scale
 ) -> dict[str, Any]:
     """Who is on the images that a decoder of other people's embeddings rebuilds, and how like they are."""
-    decoder = feature_inversion.train(thief.embed(others, 0), others, scale.inversion, seed=thief.seed)
+    decoder = undo.train_inverter(thief.embed(others, 0), others, scale.inversion, seed=thief.seed)
     embed = recogniser(world, scale)
     codes = torch.arange(len(them.known)).repeat_interleave(KNOWN)
     clean = embed(them.known.flatten(0, 1))

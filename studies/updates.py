@@ -35,8 +35,9 @@ from sfumato import data, images
 from sfumato.assess import similarity
 from sfumato.assess.matching import match
 from sfumato.attack import spear
-from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, ThreatModel, invert, share
+from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, invert
 from sfumato.attack.updates import Update, load, record
+from sfumato.attack.victim import ThreatModel, share
 from sfumato.audits.findings import Report
 from sfumato.audits.update import USUAL_SEARCH, Truth, UpdateAuditConfig, audit_update
 from sfumato.networks import LeNet

@@ -23,7 +23,6 @@ from torch import Tensor
 
 from sfumato import images as pictures
 from sfumato.attack import sets
-from sfumato.attack.set_network import by_network
 from sfumato.attack.table import by_table
 from sfumato.base.engines import EngineConfig
 from sfumato.base.server import running
@@ -187,7 +186,7 @@ class Year:
         """How often adversaries on sets name everybody, beside what is proved of as many releases."""
         who = torch.arange(AMONG).repeat_interleave(KNOWN)
         views = {"": (self.known.flatten(0, 1), self.others[0])}
-        made = sets.curve(views, who, self.others[1], further={"network": by_network}, seed=SEED)
+        made = sets.curve(views, who, self.others[1], seed=SEED)
         return {
             "panel": made.panel,
             "points": [

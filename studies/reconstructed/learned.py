@@ -277,6 +277,5 @@ def variants(known: semsim.Judgements) -> dict[str, tuple[semsim.Judgements, Sem
     short = replace(PUBLISHED, epochs=FEW_EPOCHS)
     return (
         {f"margin-{margin:g}": (known, replace(PUBLISHED, margin=margin)) for margin in MARGINS}
-        | {"loss-contrastive": (known, replace(PUBLISHED, loss="contrastive"))}
         | {f"short-{network}": (some, replace(short, network=network)) for network in ("lenet", "resnet18")}
     )

@@ -14,14 +14,8 @@ from torch.nn import functional
 from reconstructed.sources import NARROW, SEED, SOURCES, parts
 from sfumato import images, protect
 from sfumato.attack import first_layer
-from sfumato.attack.gradient_inversion import (
-    IDLG,
-    INVERTING_GRADIENTS,
-    ThreatModel,
-    invert,
-    invert_all,
-    share,
-)
+from sfumato.attack.gradient_inversion import IDLG, INVERTING_GRADIENTS, invert, invert_all
+from sfumato.attack.victim import ThreatModel, share
 from sfumato.data import LabelledImages
 from sfumato.errors import DataError
 from sfumato.learn import classifier

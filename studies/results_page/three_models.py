@@ -32,7 +32,7 @@ def resolutions(full: Study, cells: Study) -> list[Row]:
     `shares`: operations with and without a denoiser, of the paper's pipeline; `share`: of the better of the two, and
     `lower`: that one is below the paper's pipeline, intervals apart. `large`: cells are of 4 pixels or more.
     """
-    model = few_shot.make_untrained(1, few_shot.FewShotConfig(cell=1), [protect.parse("none")])
+    model = few_shot.make_untrained(1, few_shot.FewShotConfig(cell=1), protect.parse("none"))
     whole = few_shot.operations(model, (1, 28, 28))
     rows = []
     for spec in cells.specs:

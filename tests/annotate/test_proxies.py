@@ -149,7 +149,7 @@ def test_a_classifier_of_another_size_is_refused(begin: Begin, tmp_path: Path):
 
 def saved_encoder(path: Path) -> Path:
     config = few_shot.FewShotConfig(denoiser_depth=None, precision="float32")
-    card = {"config": asdict(config), "specs": ["none"], "encoder": config.encoder, "channels": 3}
+    card = {"config": asdict(config), "spec": "none", "encoder": config.encoder, "channels": 3}
     model = few_shot.make_untrained(
         3, config, [parse("none")], card={**card, "precision": "float32", "target": "class"}
     )

@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfumato import data
-from sfumato.attack.feature_inversion import InversionConfig, Inverter, train
+from sfumato.attack.undo import InversionConfig, Inverter
+from sfumato.attack.undo import train_inverter as train
 from sfumato.errors import ConfigError, DataError, ImageError
 
 SMALL = InversionConfig(steps=200, batch=32, learning_rate=3e-3, width=8)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from sfumato.assess.similarity import psnr
 from sfumato.attack.first_layer import first_linear, nearest, recover
-from sfumato.attack.gradient_inversion import share
+from sfumato.attack.victim import share
 from sfumato.errors import ConfigError, DataError
 from sfumato.networks import LeNet
 

@@ -10,22 +10,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.assess.similarity import psnr
+from sfumato.attack import gradient_inversion
 from sfumato.attack.gradient_inversion import (
     DLG,
     GRAD_ATTACK,
     IDLG,
     INVERTING_GRADIENTS,
     InversionConfig,
-    ThreatModel,
-    capture,
     invert,
     invert_all,
-    optimise,
-    share,
+    problem_of,
     total_variation,
 )
-from sfumato.attack.gradient_inversion.threat import problem_of
-from sfumato.attack.gradient_inversion.victim import Victim, tracking_norms
+from sfumato.attack.victim import ThreatModel, Victim, capture, share, tracking_norms
 from sfumato.errors import ConfigError, DataError
 from sfumato.networks import ConvNet8, DenseNet, LeNet, ResNet
 
@@ -302,7 +299,7 @@ def terms(model: nn.Module, knows: ThreatModel, batch: Tensor) -> tuple[Tensor, 
     config = replace(FEW, statistics=1.0)
     victim = Victim(model, functional.cross_entropy, 1, 1.0, tracking_norms(model))
     problem = problem_of(victim, share(model, batch, TWO), knows, config, seed=0)
-    return optimise.Objective(victim, config, [problem])(4 * (batch[None] - 0.5), None)
+    return gradient_inversion.Objective(victim, config, [problem])(4 * (batch[None] - 0.5), None)
 
 
 def test_the_statistics_of_the_true_batch_cost_nothing():
@@ -441,7 +438,7 @@ def test_steps_are_those_of_adam():
     for step, slope in enumerate(torch.randn(9, 3, generator=torch.Generator().manual_seed(0))):
         theirs.grad = slope
         optimiser.step()
-        optimise._adam(mine, slope, *moments, rate=0.1, step=step + 1)
+        gradient_inversion._adam(mine, slope, *moments, rate=0.1, step=step + 1)
     torch.testing.assert_close(mine, theirs.detach())
 
 
@@ -452,7 +449,7 @@ def test_the_rate_falls_to_a_tenth_at_three_five_and_seven_eighths(monkeypatch: 
         rates.append(rate)
         slopes.append(slope)
 
-    monkeypatch.setattr(optimise, "_adam", watched)
+    monkeypatch.setattr(gradient_inversion, "_adam", watched)
     config = replace(INVERTING_GRADIENTS, steps=16)
     invert(lenet(), share(lenet(), photographs(), ONE), KNOWS, config)
     assert rates == pytest.approx([0.1] * 6 + [0.01] * 4 + [0.001] * 4 + [0.0001] * 2)
@@ -468,14 +465,14 @@ def test_the_history_has_each_step_of_adam_and_each_20_of_lbfgs():
 
 
 def test_a_search_that_runs_off_begins_elsewhere(monkeypatch: pytest.MonkeyPatch):
-    minimise, tried = optimise._minimise_lbfgs, []
+    minimise, tried = gradient_inversion._minimise_lbfgs, []
 
     def first_fails(objective, guess, config, count):
         tried.append(guess.units)
         found = minimise(objective, guess, config, count)
         return replace(found, cost=float("inf")) if len(tried) < 3 else found
 
-    monkeypatch.setattr(optimise, "_minimise_lbfgs", first_fails)
+    monkeypatch.setattr(gradient_inversion, "_minimise_lbfgs", first_fails)
     found = invert(lenet(), share(lenet(), photographs(), ONE), KNOWS, replace(IDLG, steps=60))
     assert len(tried) == 3
     assert not torch.equal(tried[0], tried[1])

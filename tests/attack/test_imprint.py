@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from sfumato.assess.matching import match
 from sfumato.assess.similarity import psnr
-from sfumato.attack.gradient_inversion import share
 from sfumato.attack.imprint import detect, imprint_, recover
+from sfumato.attack.victim import share
 from sfumato.errors import ConfigError, DataError
 from sfumato.networks import ConvNet8, LeNet
 

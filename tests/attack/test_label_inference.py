@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from sfumato import data
-from sfumato.attack.gradient_inversion import share
 from sfumato.attack.label_inference import counts, last_linear, stand_ins
+from sfumato.attack.victim import share
 from sfumato.errors import ConfigError
 from sfumato.images import to_float
 from sfumato.networks import ConvNet8, DenseNet, LeNet, ResNet

@@ -3,7 +3,7 @@ import torch
 
 from sfumato import data
 from sfumato.assess.similarity import psnr
-from sfumato.attack.restore import RestorationConfig, train_restorer
+from sfumato.attack.undo import RestorationConfig, train_restorer
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, DataError, ImageError
 from sfumato.images import to_float

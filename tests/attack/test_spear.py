@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sfumato.assess.matching import match
 from sfumato.assess.similarity import psnr
 from sfumato.attack import first_layer, spear
-from sfumato.attack.gradient_inversion import share
+from sfumato.attack.victim import share
 from sfumato.errors import ConfigError, DataError
 
 SHAPE = (3, 8, 8)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from sfumato.attack.gradient_inversion import capture, share
 from sfumato.attack.updates import (
     LocalTraining,
     Noise,
@@ -24,6 +23,7 @@ from sfumato.attack.updates import (
     record,
     save,
 )
+from sfumato.attack.victim import capture, share
 from sfumato.errors import ConfigError, DataError
 
 IMAGES = torch.rand(6, 3, 4, 4, generator=torch.Generator().manual_seed(0))

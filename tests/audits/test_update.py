@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sfumato.attack.gradient_inversion import share
 from sfumato.attack.imprint import imprint_
 from sfumato.attack.updates import LocalTraining, Noise, Update, of_gradient, of_states
-from sfumato.attack.updates.precision import rounding, significant_bits
+from sfumato.attack.updates.update import rounding, significant_bits
+from sfumato.attack.victim import share
 from sfumato.audits.findings import Finding, Report, as_text
 from sfumato.audits.update import USUAL_SEARCH, Truth, UpdateAuditConfig, audit_update
 from sfumato.errors import ConfigError, DataError

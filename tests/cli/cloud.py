@@ -17,7 +17,7 @@ from sfumato import artefacts, wire
 from sfumato.base import server
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
-from sfumato.learn.refusal import Interval, Rate, Refusal
+from sfumato.learn.refusal import Interval, Refusal
 from sfumato.networks.code import make_code_network
 from sfumato.protect import parse
 from sfumato.protect.parameters import artefact_digest
@@ -45,8 +45,7 @@ def untrained(folder: Path, name: str, *specs: str, refusal: dict[str, Any] | No
 
 def refusing(threshold: float) -> Refusal:
     """A refusal that nobody measured."""
-    rate = Rate(4, 5, Interval(0.95, 0.9, 0.98), Interval(0.5, 0.3, 0.7))
-    return Refusal(threshold, 10, (rate,))
+    return Refusal(threshold, 10, 4, 5, Interval(0.95, 0.9, 0.98), Interval(0.5, 0.3, 0.7))
 
 
 @cache

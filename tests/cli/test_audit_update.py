@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from sfumato import images
-from sfumato.attack.gradient_inversion import share
+from sfumato.attack.victim import share
 from sfumato.cli.audit.updates import sheet
 from sfumato.images import to_float, write
 

@@ -32,11 +32,11 @@ SPEC = "pixelize:cell=2"
 def artefact(tmp_path: Path) -> Path:
     config = FewShotConfig(denoiser_depth=None, precision="float32")
     card = {
-        **{"config": asdict(config), "specs": [SPEC], "channels": 1, "precision": "float32"},
+        **{"config": asdict(config), "spec": SPEC, "channels": 1, "precision": "float32"},
         **{"shape": [1, 16, 16]},
     }
     path = tmp_path / "vases.safetensors"
-    few_shot.make_untrained(1, config, [parse(SPEC)], card=card).save(path)
+    few_shot.make_untrained(1, config, parse(SPEC), card=card).save(path)
     return path
 
 

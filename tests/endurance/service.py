@@ -72,9 +72,9 @@ def model(depth: int | None = None) -> Path:
     atexit.register(folder.cleanup)
     path = Path(folder.name) / "model.onnx"
     config = FewShotConfig(denoiser_depth=depth, denoiser_width=32, precision="float32")
-    card = {"config": asdict(config), "specs": [SPEC], "channels": 3, "precision": "float32"}
+    card = {"config": asdict(config), "spec": SPEC, "channels": 3, "precision": "float32"}
     card |= {"shape": [3, SIDE, SIDE]}
-    few_shot.make_untrained(3, config, [parse(SPEC)], card=card).save(path.with_suffix(".safetensors"))
+    few_shot.make_untrained(3, config, parse(SPEC), card=card).save(path.with_suffix(".safetensors"))
     subprocess.run(command("export", path.with_suffix(".safetensors"), path), check=True, capture_output=True)
     return path
 

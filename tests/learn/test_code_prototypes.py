@@ -318,7 +318,7 @@ def test_a_card_tells_spread_and_refusal_and_an_earlier_one_neither(tmp_path: Pa
         {"spread": {"within": 0.25, "between": 1e-300}},
         {"no_refusal": None},
         {"refusal": refusing(1.0).card() | {"threshold": -1.0}},
-        {"refusal": refusing(1.0).card() | {"rates": []}},
+        {"refusal": refusing(1.0).card() | {"classes": 0}},
         {"flip": "0.1"},
         {"other": 1},
     ],

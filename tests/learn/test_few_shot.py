@@ -1,9 +1,7 @@
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from typing import ClassVar
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,7 +13,8 @@ from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
-from sfumato.protect import Release, expand, parse
+from sfumato.learn.prototypes import Accuracy
+from sfumato.protect import Release, parse
 
 JUDGED = {"validation_way": 3, "validation_shot": 2, "validation_queries": 3, "validation_episodes": 10}
 SHORT = {"epochs": 3, "episodes_per_epoch": 4, "patience": 9, "denoiser_depth": 3, "denoiser_width": 8}
@@ -25,10 +24,9 @@ LONGER = replace(TINY, episodes_per_epoch=20, denoiser_depth=None)
 
 
 def train(data, spec="gaussian:sigma=40", config=TINY, **more):
-    protections = expand(spec)
     return few_shot.train(
         data.split("train"),
-        protections if len(protections) > 1 else protections[0],
+        parse(spec),
         config,
         validation=data.split("validation"),
         **more,
@@ -70,7 +68,7 @@ def test_the_loss_is_the_mean_nll_of_the_queries_plus_half_the_squared_error_of_
     clean = small_glyphs.images[: shape.way * 5]
     released = 255 - clean
     with torch.no_grad():
-        loss = few_shot.fs_pic_loss(model, clean, released, shape, torch.zeros(len(clean), 0)).item()
+        loss = few_shot.fs_pic_loss(model, clean, released, shape).item()
         denoised = model.denoiser(released / 255)
         vectors = model.encoder(denoised).view(5, 5, -1)
     prototypes = vectors[:, :2].mean(1)
@@ -84,14 +82,14 @@ def test_without_denoiser_the_loss_does_not_look_at_the_clean_images(small_glyph
     model = train(small_glyphs, config=replace(TINY, epochs=1, denoiser_depth=None))
     released = small_glyphs.images[:25]
     losses = {
-        few_shot.fs_pic_loss(model, clean, released, TINY.episode, torch.zeros(25, 0)).item()
+        few_shot.fs_pic_loss(model, clean, released, TINY.episode).item()
         for clean in (released, 255 - released)
     }
     assert len(losses) == 1
 
 
 def test_training_learns(small_glyphs, trained):
-    start, end = few_shot.make_untrained(1, LONGER, [parse("none")]), trained("none", LONGER)
+    start, end = few_shot.make_untrained(1, LONGER, parse("none")), trained("none", LONGER)
     before, after = (evaluate(m, small_glyphs, queries=5, episodes=200).mean for m in (start, end))
     assert after > before + 0.1
     assert after > 0.8
@@ -110,10 +108,9 @@ def test_a_model_trained_on_protected_images_beats_a_clean_trained_one_on_them(s
     [
         ("gaussian:sigma=40", 0),
         ("dp-pix:cell=2,epsilon=3", 0),
-        ("gaussian:sigma=20,80", 0),
         ("gaussian:sigma=40", 1),
         ("gaussian:sigma=40", 2),  # it stops in the first epoch of episodes
-        ("dp-pix:cell=2,4,epsilon=3", 3),  # and here before there is any
+        ("dp-pix:cell=2,epsilon=3", 3),  # and here before there is any
     ],
 )
 def test_a_stopped_run_goes_on_exactly(small_glyphs, tmp_path, trained, spec, pretraining):
@@ -157,7 +154,7 @@ def test_training_stops_after_patience_and_keeps_the_best_epoch(small_glyphs, mo
         seen.append(weights(model).clone())
         return next(accuracies)
 
-    monkeypatch.setattr(few_shot.training._Validation, "accuracy", accuracy)
+    monkeypatch.setattr(few_shot._Validation, "accuracy", accuracy)
     model = train(small_glyphs, config=replace(TINY, epochs=50, patience=2))
     assert model.card["epochs"] == 4
     assert model.card["validation_accuracy"] == 0.7
@@ -171,7 +168,7 @@ def test_an_artefact_gives_the_same_model_back(small_glyphs, tmp_path, trained):
     images = small_glyphs.images[:10]
     assert torch.equal(loaded.embed(images), model.embed(images))
     assert torch.equal(loaded.denoise(images), model.denoise(images))
-    assert loaded.specs == ("gaussian:sigma=40",)
+    assert loaded.protection.spec == "gaussian:sigma=40"
     assert loaded.card["data"]["digest"] == small_glyphs.split("train").digest
     assert loaded.card["privacy_spent"] is None
 
@@ -231,11 +228,11 @@ def test_too_few_classes_are_said_before_training(small_glyphs):
     [
         ({"encoder": "conv5"}, "did you mean 'conv4'"),
         ({"precision": "half"}, "choose auto, float32, bfloat16"),
-        ({"denoiser_depth": 1}, "at least 2 layers"),
+        ({"denoiser_depth": 1}, "denoiser_depth=1: at least 2"),
         ({"epochs": 0}, "epochs=0: at least 1"),
         ({"learning_rate": -1.0}, "learning_rate=-1: above 0"),
         ({"warps": 0.5}, "warps=0.5: from 0, which changes nothing, to below 0.5"),
-        ({"cell": 0}, "cell=0: at least 1, for every pixel, or null for the protection's"),
+        ({"cell": 0}, "cell=0: at least 1"),
         ({"pretraining_epochs": -1}, "pretraining_epochs=-1: from 0 to epochs=200"),
         ({"pretraining_epochs": 4, "epochs": 3}, "pretraining_epochs=4: from 0 to epochs=3"),
         ({"widths": (32, 64, 128, 256)}, "only resnet12 has widths, and the encoder is conv4: leave"),
@@ -304,7 +301,7 @@ def photographs(count, height, width, channels=3, *, seed=0):
 
 
 def untrained(spec, config=TINY, *, channels=3, **more):
-    return few_shot.make_untrained(channels, config, expand(spec), **more)
+    return few_shot.make_untrained(channels, config, parse(spec), **more)
 
 
 def means_of_cells(images, cell):
@@ -335,17 +332,6 @@ def test_the_networks_see_exactly_the_values_that_were_released(spec, size):
     seen = untrained(spec).prepare(released.images())
     # A mean of equal numbers is that number, up to rounding in float32.
     torch.testing.assert_close(seen, released.values / 255, atol=1e-6, rtol=0)
-
-
-def test_of_several_cells_the_networks_see_the_largest_that_both_are_made_of():
-    model = untrained("pixelize:cell=4,6")
-    assert model.cell == 2
-    for cell in (4, 6):
-        released = parse(f"pixelize:cell={cell}").release(photographs(2, 21, 26), seeded_noise(0))
-        values = released.values.repeat_interleave(cell // 2, 2).repeat_interleave(cell // 2, 3)
-        torch.testing.assert_close(
-            model.prepare(released.images()), values[:, :, :11, :13] / 255, atol=1e-6, rtol=0
-        )
 
 
 @pytest.mark.parametrize(("cell", "seen"), [(None, 1), (1, 1), (4, 4), (20, 20)])
@@ -451,12 +437,11 @@ def test_denoised_images_have_the_original_size_and_are_constant_within_cells(sp
 def test_the_denoiser_is_asked_for_the_means_of_cells_of_the_clean_images():
     model = untrained("pixelize:cell=4", replace(TINY, precision="float32"))
     clean, released = photographs(25, 18, 21), photographs(25, 18, 21, seed=1)
-    places = torch.zeros(25, 0)
     model.eval()
     with torch.no_grad():
         # The clean images are of no use to the classifier: the losses differ by that of the denoiser alone.
         loss, same, black = (
-            few_shot.fs_pic_loss(model, images, released, TINY.episode, places).item()
+            few_shot.fs_pic_loss(model, images, released, TINY.episode).item()
             for images in (clean, _turned(clean, 4), torch.zeros_like(clean))
         )
         denoised = model.denoiser(means_of_cells(released / 255, 4))
@@ -527,10 +512,6 @@ def test_operations_are_those_of_a_count_by_hand():
     # Cells of 2: 14 places a side, and only the last three blocks pool.
     cells = convolution(14, 3, 64) + sum(convolution(side, 64, 64) for side in (14, 7, 3))
     assert few_shot.operations(untrained("pixelize:cell=2", bare), (3, 28, 28)) == cells
-    # Of a range one plane more goes into both networks.
-    told = convolution(28, 4, 64) + sum(convolution(side, 64, 64) for side in (14, 7, 3))
-    told += convolution(28, 4, 8) + convolution(28, 8, 8) + convolution(28, 8, 3)
-    assert few_shot.operations(untrained("gaussian:sigma=20,80"), (3, 28, 28)) == told
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -548,157 +529,11 @@ def test_cells_of_4_and_more_need_at_most_a_quarter_of_the_operations(cell):
     assert cells <= pixels / 4
 
 
-# One model for a range of protections
-
-RANGE = "gaussian:sigma=10,150"
-
-
-def test_the_networks_of_a_range_are_told_which_protection_it_is(small_glyphs, trained):
-    model = trained(RANGE)
-    mild, strong = model.conditions.protections
-    images = small_glyphs.images[:6]
-    assert not torch.allclose(model.embed(images, mild), model.embed(images, strong))
-    assert not torch.equal(model.denoise(images, mild), model.denoise(images, strong))
-
-
-def test_a_model_of_a_range_must_be_told(small_glyphs):
-    model = untrained(RANGE, channels=1)
-    message = (
-        "this model serves gaussian:sigma=10, gaussian:sigma=150: pass the protection that the images have"
-    )
-    for method in (model.embed, model.denoise):
-        with pytest.raises(ConfigError, match=message):
-            method(small_glyphs.images[:2])
-
-
-def test_a_range_without_denoiser_denoises_nothing_and_need_not_be_told(small_glyphs):
-    model = untrained(RANGE, replace(TINY, denoiser_depth=None), channels=1)
-    assert torch.equal(model.denoise(small_glyphs.images[:2]), small_glyphs.images[:2])
-
-
-@pytest.mark.parametrize("spec", [RANGE, "dp-pix:cell=2,4,epsilon=1,9"])
-def test_an_artefact_of_a_range_gives_the_same_model_back(small_glyphs, tmp_path, trained, spec):
-    model = trained(spec)
-    model.save(tmp_path / "model.safetensors")
-    loaded = few_shot.load(tmp_path / "model.safetensors")
-    assert loaded.specs == tuple(each.spec for each in expand(spec))
-    images = small_glyphs.images[:6]
-    for protection in expand(spec):
-        assert torch.equal(loaded.embed(images, protection), model.embed(images, protection))
-        assert torch.equal(loaded.denoise(images, protection), model.denoise(images, protection))
-        assert loaded.weight(protection) == model.weight(protection)
-    found = [evaluate(m, small_glyphs, episodes=20) for m in (loaded, model)]
-    assert found[0] == found[1]
-
-
-def test_of_a_setting_between_a_range_is_told_the_nearest(small_glyphs):
-    model = untrained("gaussian:sigma=10,40,160", channels=1)
-    images = small_glyphs.images[:4]
-    for asked, told in ((12, 10), (30, 40), (79, 40), (81, 160), (500, 160)):
-        between, nearest = (parse(f"gaussian:sigma={sigma}") for sigma in (asked, told))
-        assert torch.equal(model.embed(images, between), model.embed(images, nearest))
-    assert not torch.equal(
-        model.embed(images, parse("gaussian:sigma=79")), model.embed(images, parse("gaussian:sigma=81"))
-    )
-
-
-def test_an_encoder_of_ones_own_gets_a_plane_for_each_parameter(small_glyphs):
-    encoder = Own()
-    encoder(torch.zeros(1, 3, 16, 16))
-    config = replace(TINY, epochs=1, denoiser_depth=None)
-    model = train(small_glyphs, "dp-pix:cell=2,4,epsilon=1,9", config, encoder=encoder)
-    assert set(encoder.shapes) == {(3, 16, 16)}
-    assert model.cell == 1
-
-
-def test_one_protection_in_a_list_is_that_protection(small_glyphs):
-    protection = parse("gaussian:sigma=40")
-    alone, listed = (
-        few_shot.train(small_glyphs.split("train"), given, TINY, validation=small_glyphs.split("validation"))
-        for given in (protection, [protection])
-    )
-    assert torch.equal(weights(alone), weights(listed))
-    assert alone.card == listed.card
-    ways = (None, protection, [protection], (protection,))
-    found = [evaluate(alone, small_glyphs, episodes=20, protection=given) for given in ways]
-    assert len(set(found)) == 1
-
-
-def test_protections_of_two_families_are_refused_before_training(small_glyphs):
-    with pytest.raises(ConfigError, match=r"gaussian:sigma=40 and blur:radius=1 are not of one family"):
-        few_shot.train(small_glyphs, [parse("gaussian:sigma=40"), parse("blur:radius=1")], TINY)
-
-
-def test_an_image_with_stronger_noise_weighs_less(small_glyphs):
-    config = replace(TINY, epochs=1, episodes_per_epoch=150, validation_episodes=100, denoiser_depth=None)
-    model = train(small_glyphs, "gaussian:sigma=10,200", config)
-    mild, strong = (model.weight(each) for each in model.conditions.protections)
-    assert mild > 1.1 * strong > 0
-    assert mild + strong == pytest.approx(2)
-
-
-def test_the_weight_of_another_protection_is_that_of_the_nearest(small_glyphs):
-    model = untrained("gaussian:sigma=10,40,160", channels=1)
-    model.card["weights"] = dict(zip(model.specs, (1.0, 2.0, 3.0), strict=True))
-    found = [model.weight(parse(f"gaussian:sigma={s}")) for s in (2, 19, 21, 79, 81, 900)]
-    assert found == [1, 1, 2, 2, 3, 3]
-
-
-@dataclass(frozen=True)
-class WatchedNoise:
-    """Gaussian noise that notes what it is added to."""
-
-    sigma: float
-
-    cell = 1
-    released: ClassVar[list] = []
-
-    @property
-    def spec(self):
-        return f"gaussian:sigma={self.sigma:g}"
-
-    def release(self, images, noise):
-        self.released.extend((image.numpy().tobytes(), self.sigma) for image in images)
-        return parse(self.spec).release(images, noise)
-
-
-@pytest.mark.parametrize("sigmas", [(10,), (10, 150), (10, 40, 150)])
-def test_a_test_mixes_protections_evenly_and_releases_every_image_once(small_glyphs, sigmas):
-    watched = [WatchedNoise(sigma) for sigma in sigmas]
-    model = few_shot.make_untrained(1, TINY, watched)
-    test = small_glyphs.split("test")
-    WatchedNoise.released.clear()
-    # 400 episodes, which draw every one of the 96 images, many times.
-    evaluate(model, small_glyphs, episodes=400, weighted=False)
-    images = [image for image, _ in WatchedNoise.released]
-    assert sorted(images) == sorted(image.numpy().tobytes() for image in test.images)
-    counts = [sum(sigma == each for _, sigma in WatchedNoise.released) for each in sigmas]
-    assert max(counts) - min(counts) <= 1
-    # Neither by class nor by place in the data set: each class has images of every protection.
-    place = {image.numpy().tobytes(): i for i, image in enumerate(test.images)}
-    codes = test.label("class").codes
-    mixed = {(codes[place[image]].item(), sigma) for image, sigma in WatchedNoise.released}
-    assert len(mixed) == 8 * len(sigmas)
-
-
-def test_training_mixes_protections_evenly_in_every_episode(small_glyphs):
-    watched = [WatchedNoise(sigma) for sigma in (10, 40, 150)]
-    WatchedNoise.released.clear()
-    config = replace(TINY, epochs=1, episodes_per_epoch=6, denoiser_depth=None)
-    few_shot.train(small_glyphs.split("train"), watched, config, validation=small_glyphs.split("validation"))
-    episodes = [sigma for _, sigma in WatchedNoise.released[-6 * 25 :]]
-    for i in range(6):
-        counts = [episodes[25 * i : 25 * (i + 1)].count(sigma) for sigma in (10, 40, 150)]
-        assert sorted(counts) == [8, 8, 9]
-
-
 def test_halves_are_the_hits_of_every_second_image_and_of_the_others():
     """Two episodes of two classes, two queries each: images of even number are right in 3 of 4 cases."""
     hits = torch.tensor([[[1.0, 0.0], [1.0, 0.0]], [[1.0, 1.0], [0.0, 0.0]]])  # (E, N, Q)
     images = torch.tensor([[[0, 1], [2, 3]], [[4, 5], [6, 7]]])
-    accuracy = few_shot.Accuracy.of_answers(
-        (hits.numpy(), None), images, Shape(way=2, shot=1, queries=2), "none"
-    )
+    accuracy = Accuracy.of_answers((hits.numpy(), None), images, Shape(way=2, shot=1, queries=2), "none")
     assert accuracy.mean == 0.5
     assert accuracy.halves is not None
     (even, width), (odd, _) = accuracy.halves
@@ -708,137 +543,44 @@ def test_halves_are_the_hits_of_every_second_image_and_of_the_others():
 
 def test_an_episode_of_one_half_counts_for_that_half_alone():
     hits, images = torch.tensor([[[1.0], [0.0]], [[1.0], [1.0]]]), torch.tensor([[[0], [2]], [[1], [4]]])
-    accuracy = few_shot.Accuracy.of_answers(
-        (hits.numpy(), None), images, Shape(way=2, shot=1, queries=1), "none"
-    )
+    accuracy = Accuracy.of_answers((hits.numpy(), None), images, Shape(way=2, shot=1, queries=1), "none")
     assert accuracy.halves is not None
     assert [mean for mean, _ in accuracy.halves] == [0.75, 1.0]
-
-
-def test_weights_are_all_that_weighting_changes(small_glyphs, monkeypatch, trained):
-    model = trained(RANGE)
-    judged = []
-
-    def answers(embeddings, places, *, shot, weights=None, refusal=None):
-        judged.append((torch.from_numpy(embeddings), torch.from_numpy(places), weights))
-        return real(embeddings, places, shot=shot, weights=weights, refusal=refusal)
-
-    real = few_shot.testing.answers_of_episodes
-    monkeypatch.setattr(few_shot.testing, "answers_of_episodes", answers)
-    test = small_glyphs.split("test")
-    for weighted in (True, False):
-        evaluate(model, small_glyphs, shot=4, episodes=400, weighted=weighted)
-    (one, places, shares), (two, same, none) = judged
-    assert none is None
-    assert torch.equal(one, two)
-    assert torch.equal(places, same)
-    expected = [model.weight(each) for each in model.conditions.protections]
-    shares = torch.from_numpy(shares)
-    assert sorted(shares.unique().tolist()) == pytest.approx(sorted(expected))
-    # And the weight of an image is that of its own protection: those with mild noise are as if they had none.
-    mild = (shares - expected[0]).abs() < 1e-6
-    clean = model.embed(test.images, model.conditions.protections[0])  # every test image is drawn, in order
-    away = (one - clean).square().sum(1)
-    assert away[mild].mean() < 0.5 * away[~mild].mean()
-
-
-def test_equal_weights_are_none(small_glyphs, trained):
-    model = trained(RANGE)
-    model.card["weights"] = dict.fromkeys(model.specs, 4.0)
-    weighted, plain = (evaluate(model, small_glyphs, shot=4, episodes=100, weighted=w) for w in (True, False))
-    assert weighted.mean == pytest.approx(plain.mean, abs=2 / (100 * 15))  # two guesses may turn by rounding
-
-
-def test_mixed_images_are_embedded_as_each_is_alone(small_glyphs):
-    model = train(small_glyphs, RANGE, replace(TINY, epochs=1, precision="float32"))
-    protections = model.conditions.protections
-    images = small_glyphs.images[:9]
-    which = torch.tensor([1, 0, 0, 1, 1, 1, 0, 1, 0])
-    mixed = few_shot.mixed.embed(model, images, protections, which)
-    for image, number, vector in zip(images, which, mixed, strict=True):
-        (alone,) = model.embed(image[None], protections[number])
-        torch.testing.assert_close(vector, alone, atol=1e-4, rtol=1e-4)
-
-
-def test_mixed_images_are_released_each_by_its_own(small_glyphs):
-    protections = expand("pixelize:cell=2,4")
-    images = small_glyphs.images[:9]
-    which = torch.tensor([1, 0, 0, 1, 1, 1, 0, 1, 0])
-    mixed = few_shot.mixed.release(images, protections, which, seeded_noise(0))
-    for image, number, released in zip(images, which, mixed, strict=True):
-        alone = protections[number].release(image[None], seeded_noise(0)).images()
-        assert torch.equal(released[None], alone)
-
-
-def test_a_model_of_one_protection_weighs_others_alike(small_glyphs, trained):
-    mixed = expand(RANGE)
-    weighted, plain = (
-        evaluate(trained(), small_glyphs, episodes=50, protection=mixed, weighted=each).mean
-        for each in (True, False)
-    )
-    assert weighted == pytest.approx(plain, abs=2 / (50 * 15))
-
-
-def test_the_episodes_do_not_depend_on_the_protections(small_glyphs, monkeypatch):
-    model = untrained("gaussian:sigma=40", channels=1)
-    drawn = []
-    monkeypatch.setattr(
-        few_shot.testing,
-        "answers_of_episodes",
-        lambda vectors, places, **_: (
-            drawn.append(torch.from_numpy(places)) or (np.zeros(places[:, :, 2:].shape), None)
-        ),
-    )
-    for spec in ("gaussian:sigma=40", "gaussian:sigma=10,20,40", "none"):
-        evaluate(model, small_glyphs, episodes=9, protection=expand(spec), weighted=False)
-    assert torch.equal(drawn[0], drawn[1])
-    assert torch.equal(drawn[0], drawn[2])
-
-
-def test_weights_that_were_never_measured_are_said_with_the_cure(small_glyphs):
-    with pytest.raises(ConfigError, match="never measured: evaluate with weighted=False"):
-        evaluate(untrained(RANGE, channels=1), small_glyphs, episodes=9)
-
-
-def test_several_protections_read_as_a_list(small_glyphs):
-    accuracy = evaluate(untrained(RANGE, channels=1), small_glyphs, episodes=9, weighted=False)
-    assert str(accuracy).endswith("9 episodes, gaussian:sigma=10, gaussian:sigma=150)")
-
-
-# Pretraining
 
 
 def test_a_step_of_two_episodes_follows_their_mean_gradient(small_glyphs):
     config = replace(TINY, episodes_per_step=2, precision="float32")
     protection = parse("gaussian:sigma=40")
-    model = few_shot.make_untrained(1, config, [protection]).train()
+    model = few_shot.make_untrained(1, config, protection).train()
     begun = {name: each.clone() for name, each in model.state_dict().items()}
     rows = Sampler(small_glyphs.label("class"), config.episode).draw(2, torch.Generator().manual_seed(0))
     clean = small_glyphs.images[rows.flatten(1)]  # (2, 25, 1, 16, 16)
-    losses = [
-        few_shot.fs_pic_loss(model, each, 255 - each, config.episode, torch.zeros(25, 0)) for each in clean
-    ]
+    losses = [few_shot.fs_pic_loss(model, each, 255 - each, config.episode) for each in clean]
     loss = torch.stack(losses).mean()
     wanted = torch.autograd.grad(loss, list(model.parameters()))
     moments = torch.cat([0.1 * each.flatten() for each in wanted])  # Adam's, after a step: (1 - β1)·g
     model.load_state_dict(begun)
-    run = few_shot.Training(model, config)
-    run.start_epoch()
-    said = run.step([few_shot.Batch(each, 255 - each) for each in clean])
-    found = torch.cat([run.run._optimiser.state[each]["exp_avg"].flatten() for each in model.parameters()])
+    run, step = few_shot.make_step(model, config)
+    said = step([(each, 255 - each, None) for each in clean])
+    found = torch.cat([run._optimiser.state[each]["exp_avg"].flatten() for each in model.parameters()])
     assert said.item() == pytest.approx(loss.item(), rel=1e-6)
     torch.testing.assert_close(found, moments, rtol=1e-4, atol=1e-6 * moments.abs().max().item())
 
 
 @pytest.mark.parametrize("pretraining", [0, 1, 3])
 def test_the_first_epochs_are_of_all_classes_and_the_rest_of_episodes(small_glyphs, monkeypatch, pretraining):
-    classes, real = [], few_shot.Training.step
+    classes, real = [], few_shot.make_step
 
-    def step(self, batches):
-        classes.extend(batch.codes for batch in batches)
-        return real(self, batches)
+    def watched(*args, **more):
+        run, step = real(*args, **more)
 
-    monkeypatch.setattr(few_shot.Training, "step", step)
+        def noted(batches):
+            classes.extend(batch[2] for batch in batches)
+            return step(batches)
+
+        return run, noted
+
+    monkeypatch.setattr(few_shot, "make_step", watched)
     train(small_glyphs, config=replace(TINY, pretraining_epochs=pretraining))
     assert [codes is not None for codes in classes] == [True] * 4 * pretraining + [False] * 4 * (
         3 - pretraining
@@ -855,7 +597,7 @@ def test_without_pretraining_training_is_a_plain_loop_over_episodes(small_glyphs
     config = replace(TINY, start="random", epochs=1, denoiser_depth=None, precision="float32")
     data, protection = small_glyphs.split("train"), parse("gaussian:sigma=40")
     sampler = Sampler(data.label("class"), Shape(way=5, shot=2, queries=3))
-    model = few_shot.make_untrained(1, config, [protection])
+    model = few_shot.make_untrained(1, config, protection)
     order = torch.Generator().manual_seed(seed_of(0, 0))
     noise = seeded_noise(0, 0)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3, fused=False)
@@ -882,11 +624,11 @@ def test_pretraining_learns_to_classify_and_to_tell_new_classes_apart_without_an
     data = small_glyphs.split("train")
     tensors, _ = artefacts.load(checkpoint, kind="few-shot checkpoint")
     _, codes = data.label("class").codes.unique(return_inverse=True)
-    last = few_shot.make_untrained(1, config, [parse("none")], card=dict(model.card))
+    last = few_shot.make_untrained(1, config, parse("none"), card=dict(model.card))
     last.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
     named = (last.embed(data.images) @ tensors["classifier"].T).argmax(1)
     assert (named == codes).double().mean() > 0.5  # of 26 classes
-    start = few_shot.make_untrained(1, config, [parse("none")])
+    start = few_shot.make_untrained(1, config, parse("none"))
     before, after = (evaluate(m, small_glyphs, queries=5, episodes=100).mean for m in (start, model))
     assert after > before + 0.05
 
@@ -907,19 +649,13 @@ def test_the_layer_of_classes_is_not_in_the_artefact(small_glyphs, tmp_path):
     model = train(small_glyphs, config=config)
     model.save(tmp_path / "model.safetensors")
     tensors, _ = artefacts.load(tmp_path / "model.safetensors", kind="few-shot")
-    assert tensors.keys() == few_shot.make_untrained(1, config, [parse("none")]).state_dict().keys()
+    assert tensors.keys() == few_shot.make_untrained(1, config, parse("none")).state_dict().keys()
     loaded = few_shot.load(tmp_path / "model.safetensors")
     assert torch.equal(loaded.embed(small_glyphs.images[:4]), model.embed(small_glyphs.images[:4]))
 
 
-def test_a_range_is_pretrained_too(small_glyphs):
-    model = train(small_glyphs, RANGE, replace(TINY, pretraining_epochs=2))
-    assert model.specs == ("gaussian:sigma=10", "gaussian:sigma=150")
-    assert model.card["weights"].keys() == set(model.specs)
-
-
 def test_patience_does_not_end_pretraining_nor_what_comes_after_at_once(small_glyphs, monkeypatch):
-    monkeypatch.setattr(few_shot.training._Validation, "accuracy", lambda self, model: 0.5)
+    monkeypatch.setattr(few_shot._Validation, "accuracy", lambda self, model: 0.5)
     config = replace(TINY, epochs=50, patience=2, pretraining_epochs=5, episodes_per_epoch=1)
     assert train(small_glyphs, config=config).card["epochs"] == 5 + 2
 
@@ -929,5 +665,16 @@ def test_the_card_tells_a_server_the_size_of_images_and_when_to_refuse(tmp_path,
     model.save(tmp_path / "m.safetensors")
     card = few_shot.load(tmp_path / "m.safetensors").card
     assert card["shape"] == [1, 16, 16]
-    assert card["made_of"] == [None]
+    assert card["made_of"] is None
     assert (card["refusal"] is None) == bool(card["no_refusal"])  # why a model of one epoch has none
+
+
+def test_a_test_releases_each_image_once_and_draws_the_same_episodes_for_any_protection(small_glyphs):
+    watched = Watched()
+    model, images = untrained("none", channels=1), small_glyphs.split("test").images
+    # 400 episodes, which draw every one of the 96 images, many times.
+    few_shot.evaluate(
+        model, small_glyphs.split("test"), way=5, shot=2, queries=3, episodes=400, protection=watched
+    )
+    (released,) = watched.seen
+    assert torch.equal(released, images)

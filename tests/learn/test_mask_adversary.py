@@ -206,7 +206,7 @@ def test_a_stopped_run_goes_on_exactly(tmp_path):
 
 def test_the_best_epoch_is_chosen_once_the_adversary_had_time(monkeypatch: pytest.MonkeyPatch):
     accuracies = iter([0.7, 0.6])
-    monkeypatch.setattr(adversarial_mask.training, "evaluate", lambda model, data: next(accuracies))
+    monkeypatch.setattr(adversarial_mask, "evaluate", lambda model, data: next(accuracies))
     assert trained(replace(TINY, epochs=4), validation=world()).card["validation_accuracy"] == 0.7
     assert next(accuracies, None) is None  # of four epochs two were judged
 

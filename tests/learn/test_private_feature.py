@@ -22,7 +22,6 @@ from sfumato.learn.private_feature import (
     FeatureModel,
     embed,
     evaluate,
-    information_bound,
     load,
     log_rank_loss,
     pair,
@@ -31,7 +30,6 @@ from sfumato.learn.private_feature import (
     silverman,
     stage_loss,
     train,
-    training,
 )
 from sfumato.protect.feature import Feature, noisy
 
@@ -394,56 +392,23 @@ def test_an_adversary_learns_who_it_is_and_the_extractor_unlearns_it():
     torch.testing.assert_close(head.grad, learns)
 
 
-def test_the_information_bound_is_the_information_where_the_posterior_is_the_true_one():
-    """For features that name the identity, it is the entropy of the identities; for those that do not, 0."""
-    identities = torch.arange(600) % 6
-    sure = torch.full((600, 6), -1e3).scatter_(1, identities[:, None], 0.0)
-    assert information_bound(sure, identities).item() == pytest.approx(1e3 * 5 / 6)  # an upper bound of ln 6
-    blind = torch.full((600, 6), -math.log(6))
-    assert information_bound(blind, identities).item() == pytest.approx(0, abs=1e-6)
-    noisy_posterior = torch.where(sure == 0, math.log(0.5), math.log(0.1))
-    # Known half of the time: each of N rows against a tenth in 5 of 6.
-    expected = math.log(0.5) - (math.log(0.5) / 6 + 5 * math.log(0.1) / 6)
-    assert information_bound(noisy_posterior, identities).item() == pytest.approx(expected, rel=1e-5)
-
-
-def test_the_extractor_lowers_the_information_and_whoever_measures_it_learns_who_it_is():
-    source = world()
-    config = replace(TINY, variant="information", beta=0.5)
-    model = trained(source, replace(config, variant="simple"))
-    model.adversary = torch.nn.Linear(4, 8)
-    model.eval()  # statistics of a batch would move
-    codes, people = source.label("light").codes, source.label("identity").codes
-    stage_loss(model, config, config.variant, source.images, codes[:, None], people, sigma=1.0).backward()
-    features = model.device(to_float(source.images))
-    attributes = functional.cross_entropy(model.cloud(features), codes)
-    guesses = model.adversary(features)
-    encoder, head = model.device.encoder.weight, model.adversary.weight
-    (keeps,) = torch.autograd.grad(attributes, encoder, retain_graph=True)
-    bound = information_bound(guesses.log_softmax(1), people)
-    (tells,) = torch.autograd.grad(bound, encoder, retain_graph=True)
-    (learns,) = torch.autograd.grad(functional.cross_entropy(guesses, people), head)
-    torch.testing.assert_close(encoder.grad, keeps + 0.5 * tells)
-    torch.testing.assert_close(head.grad, learns)  # the bound itself teaches it nothing
-
-
-@pytest.mark.parametrize("variant", ["dpfe", "adversarial", "information"])
+@pytest.mark.parametrize("variant", ["dpfe", "adversarial"])
 def test_the_last_stage_has_pairs_of_one_person_where_chance_would_give_none(monkeypatch, variant: str):
     """24 people with two images each, in batches of 16 of which 4 are there for another."""
     seen = []
-    loss = training.stage_loss
+    loss = private_feature.stage_loss
 
     def noted(model: Any, config: Any, stage: str, images: Tensor, codes: Tensor, who: Tensor, **more: Any):
         if stage == variant:
             seen.append(len(who) - len(who.unique()))
         return loss(model, config, stage, images, codes, who, **more)
 
-    monkeypatch.setattr(training, "stage_loss", noted)
+    monkeypatch.setattr(private_feature, "stage_loss", noted)
     trained(world(identities=24), replace(TINY, variant=variant))
     assert min(seen) >= TINY.pairs
 
 
-@pytest.mark.parametrize("variant", ["dpfe", "log-rank", "adversarial", "information"])
+@pytest.mark.parametrize("variant", ["dpfe", "log-rank", "adversarial"])
 def test_the_last_stage_alone_can_be_trained_from_a_simple_model(simple_tiny: FeatureModel, variant: str):
     config = replace(TINY, variant=variant, private_epochs=1)
     done = []
@@ -476,7 +441,7 @@ def test_a_network_that_is_trained_once_can_be_cut_anywhere(network: FeatureMode
     trained(config=config, begin=network, progress=lambda each, _: done.append(each))
     assert done == [3]
     model = private_feature.make_untrained({**network.card, "config": vars(config)}, seed=7)
-    private_feature.stages.take_over(network, model.eval())
+    private_feature.take_over(network, model.eval())
     images = world(seed=4).images
     embed(model, world(count=200, seed=5).images)
     assert torch.allclose(model.classify(images)["light"], network.classify(images)["light"], atol=1e-3)

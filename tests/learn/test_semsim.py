@@ -18,8 +18,6 @@ from sfumato.learn.semsim import (
     SemSimConfig,
     SemSimModel,
     combine,
-    contrastive_loss,
-    pairs,
     read,
     sample,
     train,
@@ -81,9 +79,8 @@ def same(one: SemSimModel, other: SemSimModel) -> bool:
 # What it learns
 
 
-@pytest.mark.parametrize("loss", ["triplet", "contrastive"])
-def test_it_learns_what_people_recognise_where_pixels_tell_nothing_of_it(loss: str):
-    model = train(world(), replace(TINY, loss=loss, epochs=20))
+def test_it_learns_what_people_recognise_where_pixels_tell_nothing_of_it():
+    model = train(world(), replace(TINY, epochs=20))
     test = world(seed=1)
     pixels = to_float(test.originals)[test.of] - to_float(test.reconstructions)
     assert ordered_rightly(distances(model, test), test.recognised) > 0.9
@@ -91,7 +88,7 @@ def test_it_learns_what_people_recognise_where_pixels_tell_nothing_of_it(loss: s
 
 
 def test_the_papers_settings_are_the_defaults():
-    assert (SEMSIM.network, SEMSIM.loss, SEMSIM.margin) == ("resnet50", "triplet", 1)
+    assert (SEMSIM.network, SEMSIM.margin) == ("resnet50", 1)
     assert (SEMSIM.learning_rate, SEMSIM.batch, SEMSIM.epochs, SEMSIM.size) == (0.1, 128, 200, 32)
 
 
@@ -113,13 +110,6 @@ def test_an_anchor_that_is_its_own_positive_gives_a_finite_gradient():
     triplet_loss(anchors, anchors * 1, torch.randn(4, 3, generator=seeded(1)), margin=1).backward()
     assert anchors.grad is not None
     assert anchors.grad.isfinite().all()
-
-
-def test_the_contrastive_loss_draws_recognised_pairs_together_and_pushes_others_to_the_margin():
-    originals, others = torch.zeros(3, 1), torch.tensor([[0.5], [0.5], [2.0]])
-    recognised = torch.tensor([True, False, False])
-    # 0.5^2 for the recognised one, (1 - 0.5)^2 within the margin, 0 beyond it.
-    assert contrastive_loss(originals, others, recognised, margin=1).item() == pytest.approx(0.5 / 3)
 
 
 # Triplets
@@ -160,16 +150,11 @@ def test_where_none_was_recognised_the_positive_is_the_original_itself():
     assert drawn.tolist()[:2] == [[0, 0, 3], [2, 2, 4]]
 
 
-def test_pairs_are_of_each_reconstruction_and_its_original():
-    assert pairs(judged([2, 0], [True, False])).tolist() == [[2, 3], [0, 4]]
-
-
 @pytest.mark.parametrize(("recognised", "word", "cure"), [(True, "all", "harder"), (False, "none", "easier")])
-@pytest.mark.parametrize("loss", ["triplet", "contrastive"])
-def test_judgements_of_one_kind_alone_are_refused(recognised: bool, word: str, cure: str, loss: str):
+def test_judgements_of_one_kind_alone_are_refused(recognised: bool, word: str, cure: str):
     message = f"black: people recognised {word} of the 2 reconstructions, .* that are {cure} to recognise"
     with pytest.raises(DataError, match=message):
-        train(judged([0, 1], [recognised] * 2), replace(TINY, loss=loss))
+        train(judged([0, 1], [recognised] * 2), TINY)
 
 
 # Judgements
@@ -373,12 +358,11 @@ def test_training_that_diverges_stops():
     ("setting", "message"),
     [
         ({"network": "resnet5"}, "no network is called 'resnet5': did you mean 'resnet50'"),
-        ({"loss": "triplets"}, "no loss is called 'triplets': did you mean 'triplet'"),
         ({"epochs": 0}, "epochs=0: at least 1"),
         ({"batch": 0}, "batch=0: at least 1"),
-        ({"size": 7}, "size=7: at least 8 pixels"),
+        ({"size": 7}, "size=7: at least 8"),
         ({"margin": 0.0}, "margin=0: above 0, and finite"),
-        ({"learning_rate": float("inf")}, "learning_rate=inf: above 0, and finite"),
+        ({"learning_rate": float("inf")}, "learning_rate=inf: above 0"),
         ({"momentum": 1.0}, "momentum=1: from 0 to below 1"),
         ({"precision": "half"}, "precision=half: choose"),
     ],

@@ -295,7 +295,7 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path):
         ("stages", 10, "stages=10: at most the 9 of SqueezeNet"),
         ("others", 1, "others=1: at least 2"),
         ("terms", "place", "no terms are called 'place': did you mean 'placed'"),
-        ("size", 31, "size=31: at least 32 pixels"),
+        ("size", 31, "size=31: at least 32"),
         ("margin", 0.0, "margin=0: above 0, and finite"),
         ("learning_rate", math.inf, "learning_rate=inf: above 0"),
         ("calibrated_on", 1.0, "calibrated_on=1: a share of originals, above 0 and below 1"),

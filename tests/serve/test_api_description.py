@@ -29,10 +29,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, str]]:
     folder = tmp_path_factory.mktemp("site")
     config = FewShotConfig(denoiser_depth=None, precision="float32")
     card = {
-        **{"config": asdict(config), "specs": [SPEC], "channels": 1, "precision": "float32"},
+        **{"config": asdict(config), "spec": SPEC, "channels": 1, "precision": "float32"},
         **{"shape": [1, 16, 16]},
     }
-    few_shot.make_untrained(1, config, [parse(SPEC)], card=card).save(folder / "m.safetensors")
+    few_shot.make_untrained(1, config, parse(SPEC), card=card).save(folder / "m.safetensors")
     with Store(f"sqlite:///{folder}/store.db") as store:
         store.create_tenant("museum")
         _, secret = store.create_key("museum", role="admin", name="keeper")

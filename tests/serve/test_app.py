@@ -44,11 +44,11 @@ RELEASE = {"content-type": wire.MEDIA_TYPE}
 def model(folder: Path, name: str, spec: str, *, refusal: dict[str, float] | None = None) -> Served:
     config = FewShotConfig(denoiser_depth=None, precision="float32")
     card = {
-        **{"config": asdict(config), "specs": [spec], "channels": 1, "precision": "float32"},
+        **{"config": asdict(config), "spec": spec, "channels": 1, "precision": "float32"},
         **{"shape": [1, 16, 16], "weights": {spec: 0.5}, "refusal": refusal},
     }
     path = folder / f"{name}.safetensors"
-    few_shot.make_untrained(1, config, [parse(spec)], card=card).save(path)
+    few_shot.make_untrained(1, config, parse(spec), card=card).save(path)
     return models.load(path)
 
 

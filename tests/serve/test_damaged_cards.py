@@ -58,12 +58,12 @@ class Kind:
 def few_shot_kind() -> Kind:
     config = FewShotConfig(denoiser_depth=3, denoiser_width=4, precision="float32")
     card = {
-        **{"kind": "few-shot", "cell": 4, "config": asdict(config), "specs": ["pixelize:cell=4"]},
+        **{"kind": "few-shot", "cell": 4, "config": asdict(config), "spec": "pixelize:cell=4"},
         **{"channels": 1, "precision": "float32", "shape": [1, 16, 16]},
         **{"weights": {"pixelize:cell=4": 1.0}, "made_of": [None]},
         "refusal": refusing(3.0).card(),
     }
-    made = few_shot.make_untrained(1, config, [parse("pixelize:cell=4")])
+    made = few_shot.make_untrained(1, config, parse("pixelize:cell=4"))
     return Kind("few-shot", made.state_dict(), card, (few_shot.load, models.load))
 
 
@@ -124,9 +124,9 @@ def pretrained_kind() -> Kind:
     with TemporaryDirectory() as folder:
         spec = write_onnx(Path(folder) / "small.onnx", Small())
         config = FewShotConfig(encoder=spec, denoiser_depth=None, precision="float32")
-        made = few_shot.make_untrained(3, config, [parse("blur:radius=2")])
+        made = few_shot.make_untrained(3, config, parse("blur:radius=2"))
         card = {
-            **{"kind": "few-shot", "cell": 1, "specs": ["blur:radius=2"], "made_of": [None]},
+            **{"kind": "few-shot", "cell": 1, "spec": "blur:radius=2", "made_of": None},
             **{"config": {**asdict(config), "encoder": on_card(spec)}, "precision": "float32"},
             **{"channels": 3, "shape": [3, 16, 16]},
         }

@@ -132,7 +132,7 @@ def test_what_is_answered_over_http_is_what_a_study_measures(store: Store, tmp_p
     assert accepted is not None
     assert np.array_equal(~none[:, :WAY], accepted)
     # Of 48 queries of enrolled classes, and of 12 of others.
-    stated = refusal.rates[0]
+    stated = refusal
     assert accepted.mean() > stated.accepted.low - 0.05
     assert stated.refused.low - 0.3 < none[:, WAY].mean() < stated.refused.high + 0.3
 

@@ -69,8 +69,8 @@ def test_every_training_of_a_study_is_told_the_device():
     told = {where: any(each.arg == "device" for each in node.keywords) for where, node in found}
     assert [where for where, is_told in told.items() if not is_told] == []
     assert {where.partition(": ")[2] for where in told} >= {
-        *("classifier.train", "few_shot.train", "meta.train", "feature_inversion.train"),
-        *("restore.train_restorer", "reidentify.train_recogniser"),
+        *("classifier.train", "few_shot.train", "meta.train", "undo.train_inverter"),
+        *("undo.train_restorer", "reidentify.train_recogniser"),
     }
 
 

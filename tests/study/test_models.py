@@ -11,11 +11,11 @@ from sfumato.study.lab.models import Models, keep_recommended
 SPEC = "dp-pix:cell=4,epsilon=3"
 
 
-def model(folder: Path, name: str, *, specs: list[str], denoises: bool, seed: int) -> None:
+def model(folder: Path, name: str, *, spec: str, denoises: bool, seed: int) -> None:
     """A few-shot artefact of such a card; its weight is its seed."""
     card = {
         "kind": "few-shot",
-        "specs": specs,
+        "spec": spec,
         "config": {"denoiser_depth": 8 if denoises else None},
         "seed": seed,
     }
@@ -24,10 +24,10 @@ def model(folder: Path, name: str, *, specs: list[str], denoises: bool, seed: in
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
-    model(tmp_path, "a", specs=[SPEC], denoises=False, seed=2)
-    model(tmp_path, "b", specs=[SPEC], denoises=False, seed=1)
-    model(tmp_path, "c", specs=[SPEC], denoises=True, seed=0)
-    model(tmp_path, "d", specs=["none"], denoises=False, seed=0)
+    model(tmp_path, "a", spec=SPEC, denoises=False, seed=2)
+    model(tmp_path, "b", spec=SPEC, denoises=False, seed=1)
+    model(tmp_path, "c", spec=SPEC, denoises=True, seed=0)
+    model(tmp_path, "d", spec="none", denoises=False, seed=0)
     return tmp_path
 
 
@@ -38,7 +38,7 @@ def test_the_model_of_the_recommended_setting_and_the_first_seed_is_kept(
     kept = keep_recommended(study, SPEC, learner)
     assert kept == study / "recommended.safetensors"
     tensors, card = artefacts.load(kept, kind="few-shot")
-    assert (tensors["seed"], card["specs"]) == (seed, [SPEC])
+    assert (tensors["seed"], card["spec"]) == (seed, SPEC)
 
 
 @pytest.mark.parametrize(("spec", "learner"), [(SPEC, "clean"), (SPEC, None), ("blur:radius=3", "protected")])

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from sfumato import data, protect
-from sfumato.attack import restore
+from sfumato.attack import undo
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, DataError, SpecError
 from sfumato.learn import adversarial_mask, classifier, meta
 from sfumato.networks import DlibResNet, align
@@ -860,8 +860,8 @@ def test_images_are_restored_again_only_where_noise_made_others_of_them(
     settings = {**SETTINGS, "protections": [spec], "attacks": ["reidentify-restored-adaptive"]}
     settings["adversary"] = {**SETTINGS["adversary"], "adaptive_steps": 5, "batch": 32}
     config = grid.parse({**settings, "restoration": {"steps": 2, "batch": 4}})
-    calls, real = [], restore.Restorer.restore
-    monkeypatch.setattr(restore.Restorer, "restore", lambda *given: calls.append(given) or real(*given))
+    calls, real = [], undo.Restorer.restore
+    monkeypatch.setattr(undo.Restorer, "restore", lambda *given: calls.append(given) or real(*given))
     lab = Lab(config, cartoons(), tmp_path, Progress())
     (cell,) = [each for each in kinds.cells(config) if each.kind == "attack" and each.protection == spec]
     kinds.measure(lab, cell)

@@ -29,7 +29,7 @@ def recommended(
 
 def few_shot(folder: Path, spec: str) -> None:
     """A few-shot artefact that was trained on releases of a protection."""
-    card = {"kind": "few-shot", "specs": [spec], "config": {"denoiser_depth": None}, "seed": 0}
+    card = {"kind": "few-shot", "spec": spec, "config": {"denoiser_depth": None}, "seed": 0}
     artefacts.save(folder / "models" / "few-shot-ab.safetensors", {"weight": torch.zeros(1)}, card)
 
 

@@ -80,10 +80,10 @@ def cloud(site: Path, tmp_path_factory) -> Iterator[Cloud]:
     folder = tmp_path_factory.mktemp("cloud")
     config = FewShotConfig(denoiser_depth=None, precision="float32")
     card = {
-        **{"config": asdict(config), "specs": [SPEC], "channels": 3, "precision": "float32"},
+        **{"config": asdict(config), "spec": SPEC, "channels": 3, "precision": "float32"},
         **{"shape": list(SHAPE), "weights": {SPEC: 1.0}, "refusal": None},
     }
-    few_shot.make_untrained(3, config, [parse(SPEC)], card=card).save(folder / "hats.safetensors")
+    few_shot.make_untrained(3, config, parse(SPEC), card=card).save(folder / "hats.safetensors")
     with Store(f"sqlite:///{folder}/store.db") as store:
         store.create_tenant("museum")
         _, key = store.create_key("museum", role="write", name="page")

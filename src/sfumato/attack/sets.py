@@ -7,7 +7,7 @@ a person named too often takes from others, so that the best of a panel would lo
 same comparisons count the people who are recognised as the person of a label, and the labels of two services,
 with n releases of each person, that are found to belong together.
 
-NumPy computes all of it, so that vectors are audited without PyTorch; `set_network` adds a trained adversary.
+NumPy computes all of it, so that vectors are audited without PyTorch.
 """
 
 import math
@@ -176,7 +176,7 @@ def curve(
         scenes: (N,) int64, equal for releases of one picture, which stay together; None if all differ.
         most: releases.
         sent: turns numbers into those sent, image after image; called for each order anew.
-        further: adversaries who learn from other people, besides those of NumPy: see `set_network`.
+        further: adversaries who learn from other people, such as `by_variances`.
         panel: people of a panel, at most.
         draws: how often galleries, panels and sets are drawn.
         seed: of all that is drawn.

@@ -287,17 +287,17 @@ def _few_shot(given: Train) -> None:
     from sfumato.learn import few_shot as learner
 
     encoder = [] if given.encoder is None else [f"encoder={given.encoder}", "denoiser_depth=null"]
-    config, protections = given.config(learner.FewShotConfig, *encoder), protect.expand(given.spec or "")
+    config, protection = given.config(learner.FewShotConfig, *encoder), protect.parse(given.spec or "none")
     training, validation, test = given.images(episodic=True)
     config = given.fit_episodes("training", training, config)
     if validation is not None:
         config = given.fit_episodes("validation", validation, config, "validation_")
     shape = given.fit_episodes("test", test, _shape(given))
     sides: dict[str, Any] = {"target": given.target, "validation": validation}
-    model = given.fit("episodes", learner.train, training, protections, config, **sides)
+    model = given.fit("episodes", learner.train, training, protection, config, **sides)
     tested = learner.evaluate(model, test, **asdict(shape), **given.test)
-    proved = {each.spec: _guarantee(each, test) for each in protections}
-    given.tell(model, *(f"{spec}: {said}" for spec, said in proved.items()), tested=tested, proved=proved)
+    proved = _guarantee(protection, test)
+    given.tell(model, f"{protection.spec}: {proved}", tested=tested, proved=proved)
 
 
 def _mask(given: Train) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from sfumato import artefacts
 from sfumato.base.files import parse_json
@@ -48,8 +48,6 @@ class _DemandCard(BaseModel):
 
     spec: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(check_portable)]
     made_of: artefacts.Sha256 | None
-    weight: Annotated[float, Field(gt=0)]
-    position: Annotated[list[float], Field(max_length=16)]
 
 
 class ServiceCard(Card):
@@ -61,12 +59,6 @@ class ServiceCard(Card):
     cell: artefacts.Side
     demands: Annotated[list[_DemandCard], Field(min_length=1, max_length=1024)]
     refusal: Refusal | None
-
-    @model_validator(mode="after")
-    def _demands_are_told_as_much(self) -> "ServiceCard":
-        if len({len(demand.position) for demand in self.demands}) > 1:
-            raise ValueError("demands: positions of several lengths")
-        return self
 
 
 def join(graph: bytes, said: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:

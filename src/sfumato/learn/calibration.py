@@ -12,14 +12,11 @@ import numpy as np
 from sfumato.base.proportions import of_groups
 from sfumato.learn.code_prototypes import CodePrototypes, measure_spread
 from sfumato.learn.gallery import gallery_of_support
-from sfumato.learn.refusal import Interval, Rate, Refusal, is_useful, threshold_of
+from sfumato.learn.refusal import Interval, Refusal, is_useful, threshold_of
 from sfumato.protect.code import Code
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-CLASSES = (2, 5, 10, 20, 40)  # enrolled, of the rates on a card
-SHOTS = (1, 5, 20, 90)
 
 _MOST_CLASSES = 60  # measured
 _QUERIES = 10  # of a class, at most
@@ -80,26 +77,17 @@ def measure_refusal(
     way = min(way, len(images) - 1)
     if way < 2:
         return None, f"{len(images)} classes of validation images: a refusal is measured with three or more"
-    main = _trials(draw, images, embeddings, weights, codes, way=way, shot=shot)
-    threshold = threshold_of(main.own())
+    trials = _trials(draw, images, embeddings, weights, codes, way=way, shot=shot)
+    threshold = threshold_of(trials.own())
     # The rates of a class are by the threshold of the others: its own images would have chosen it.
-    thresholds = np.array([threshold_of(main.own(without=each)) for each in range(len(images))])
-    rates = main.rates([way], shot, thresholds)
-    accepted, refused = rates[0].accepted.share, rates[0].refused.share
-    if not is_useful(accepted, refused):
+    thresholds = np.array([threshold_of(trials.own(without=each)) for each in range(len(images))])
+    accepted, refused = trials.rates(way, thresholds)
+    if not is_useful(accepted.share, refused.share):
         return None, (
-            f"it would refuse {refused:.0%} of queries of other classes, and {1 - accepted:.0%} of "
-            f"those of {way} enrolled ones"
+            f"it would refuse {refused.share:.0%} of queries of other classes, and {1 - accepted.share:.0%} "
+            f"of those of {way} enrolled ones"
         )
-    for each in SHOTS:
-        enough = [rows for rows in images if len(rows) > each]
-        counts = [count for count in CLASSES if count < len(enough) and (count, each) != (way, shot)]
-        if counts:
-            most = min(way, len(enough) - 1)
-            measured = _trials(draw, enough, embeddings, weights, codes, way=most, shot=each)
-            own = thresholds[[len(rows) > each for rows in images]]
-            rates += measured.rates(counts, each, own)
-    return Refusal(threshold, len(images), tuple(rates)), ""
+    return Refusal(threshold, len(images), way, shot, accepted, refused), ""
 
 
 class _Trials(NamedTuple):
@@ -123,36 +111,31 @@ class _Trials(NamedTuple):
         found: np.ndarray = self.distances[own & np.isfinite(self.distances)]
         return found
 
-    def rates(self, counts: Sequence[int], shot: int, thresholds: np.ndarray) -> list[Rate]:
-        """The rates among each of these numbers of classes, with the threshold of each, (K,).
+    def rates(self, count: int, thresholds: np.ndarray) -> list[Interval]:
+        """The accepted and the refused share among so many classes, with the threshold of each, (K,).
 
         The variance is that of the jackknife (Efron & Stein 1981) over classes, enrolled and others.
         """
-        classes, most = self.classes, max(counts)
-        number = int(classes.max()) + 1
+        classes, number = self.classes, int(self.classes.max()) + 1
         hits, asked = np.zeros((len(classes), number)), np.zeros((len(classes), number))
         for enrolled, distances in zip(self.enrolled, self.distances, strict=True):
             hits[:, enrolled] += distances <= thresholds[classes, None]
             asked[:, enrolled] += np.isfinite(distances)
         missed = 1 - np.divide(hits, asked, out=np.full_like(hits, np.nan), where=asked > 0)
-        shares = _shares(missed, classes, most)
+        shares = _shares(missed, classes, count)
         left_out = [
-            _shares(missed[classes != each], classes[classes != each], most, without=each)
+            _shares(missed[classes != each], classes[classes != each], count, without=each)
             for each in range(number)
         ]
-        parts = np.stack(left_out)  # (K, 2, most + 1)
-        if most == number - 1:  # without a class, no other is left to refuse
-            parts[:, 1, most] = parts[:, 1, most - 1]
-        variances = parts.var(0) * (number - 1)
-        found = []
-        for count in counts:
-            both = zip(shares[:, count].tolist(), variances[:, count].tolist(), strict=True)
-            intervals = (
-                Interval(share, *of_groups(share, variance, groups=number, trials=_TRIALS * number))
-                for share, variance in both
-            )
-            found.append(Rate(count, shot, *intervals))
-        return found
+        parts = np.stack(left_out)  # (K, 2, count + 1)
+        if count == number - 1:  # without a class, no other is left to refuse
+            parts[:, 1, count] = parts[:, 1, count - 1]
+        variances = parts[:, :, count].var(0) * (number - 1)
+        both = zip(shares[:, count].tolist(), variances.tolist(), strict=True)
+        return [
+            Interval(share, *of_groups(share, variance, groups=number, trials=_TRIALS * number))
+            for share, variance in both
+        ]
 
 
 def _trials(

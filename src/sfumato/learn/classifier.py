@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato import artefacts
-from sfumato.base.hardware import autocast, device_of, resolve, to_device
+from sfumato.base.hardware import autocast, device_of, to_device
 from sfumato.base.proportions import wilson
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import Noise, seeded_noise
@@ -36,6 +36,7 @@ from sfumato.learn.method import (
     Names,
     Precision,
     Spec,
+    check_least,
     check_shape,
     classes_of,
     codes_of,
@@ -44,7 +45,7 @@ from sfumato.learn.method import (
     protection_of,
     training_card,
 )
-from sfumato.learn.start import START_FIELD, begin, check_start
+from sfumato.learn.start import START_FIELD, begin
 from sfumato.networks.classifiers import CLASSIFIERS, check_network, make_classifier
 from sfumato.networks.encoders.pretrained import PretrainedClassifier, check_card, on_card
 from sfumato.networks.weights import initial_weights
@@ -97,22 +98,12 @@ class ClassifierConfig:
 
     def __post_init__(self) -> None:
         check_network(self.network, CLASSIFIERS, what="network")
-        check_start(self.start)
+        check_least(self, batch=2, epochs=1, patience=1, shifts=0)
         if self.optimiser not in OPTIMISERS:
             raise ConfigError(
                 f"no optimiser is called {self.optimiser!r}: {did_you_mean(self.optimiser, OPTIMISERS)}"
             )
         check_policy(self.policy)
-        if self.batch < 2:
-            raise ConfigError(f"batch={self.batch}: at least 2, which batch norm needs")
-        for name in ("epochs", "patience"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
-        if self.shifts < 0:
-            raise ConfigError(f"shifts={self.shifts}: at least 0 pixels")
-        if not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"learning_rate={self.learning_rate:g}: above 0 (such as 0.001)")
-        resolve(self.precision)
 
 
 @dataclass(frozen=True)

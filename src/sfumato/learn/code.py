@@ -31,13 +31,12 @@ from sfumato.learn import same_scenes as costs
 from sfumato.learn.augmentation import augment
 from sfumato.learn.calibration import measure_prototypes
 from sfumato.learn.code_prototypes import of_card
-from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.gallery import answers_of_episodes
-from sfumato.learn.method import as_input, check_apart, classes_of, kind_of, make_portable
+from sfumato.learn.method import as_input, check_apart, check_least, classes_of, kind_of, make_portable
 from sfumato.learn.private_feature import reverse_gradient
-from sfumato.learn.prototypes import episode_accuracies, prototype_logits, prototypes
-from sfumato.learn.start import START_FIELD, begin, check_start
+from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototype_logits, prototypes
+from sfumato.learn.start import START_FIELD, begin
 from sfumato.networks.classifiers import ENCODERS, check_network
 from sfumato.networks.code import CodeNetwork, make_code_network
 from sfumato.networks.encoders.pretrained import PretrainedEncoder, on_card
@@ -108,14 +107,11 @@ class CodeConfig:
     def __post_init__(self) -> None:
         check_size(bits=self.bits, numbers=self.numbers)
         check_network(self.encoder, ENCODERS, what="encoder")
-        check_start(self.start)
         check_noise(flip=self.flip, epsilon=None, norm=self.norm, noise=self.noise)
         if (self.flip is not None and self.bits is None) or (self.norm is not None and self.numbers is None):
             raise ConfigError("flip is for bits, norm and noise are for numbers: leave out the others")
         least = {"epochs": 1, "episodes_per_epoch": 1, "patience": 1, "halve_every": 1, "shifts": 0}
-        for name, bound in {**least, "validation_episodes": 2}.items():
-            if getattr(self, name) < bound:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least {bound}")
+        check_least(self, **least, validation_episodes=2)
         if not 0 <= self.pretraining_epochs < self.epochs:
             raise ConfigError(
                 f"pretraining_epochs={self.pretraining_epochs}: from 0 to {self.epochs - 1}, below epochs"
@@ -123,8 +119,6 @@ class CodeConfig:
         for name in ("balance", "same_scenes", "against"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name}={getattr(self, name):g}: at least 0, which switches it off")
-        if not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"learning_rate={self.learning_rate:g}: above 0 (such as 0.002)")
         for shape in ("episode", "validation_episode"):
             getattr(self, shape)  # checks way, shot and queries
 

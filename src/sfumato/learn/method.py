@@ -26,8 +26,9 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.base.hardware import resolve, to_device
 from sfumato.data.labelled import LabelledImages
-from sfumato.errors import ArtefactError, DataError
+from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.images import to_float
+from sfumato.learn.start import check_start
 from sfumato.networks.weights import no_larger_than, take_weights
 from sfumato.protect import Protection, parse
 from sfumato.protect.parameters import artefact_digest
@@ -73,6 +74,23 @@ def training_card(
     }
 
 
+def check_least(config: Any, **least: int) -> None:
+    """Raises ConfigError for a setting below its least value, unless it is None.
+
+    Also for a learning rate that is not above 0, and for an unknown start or precision.
+    """
+    for name, bound in least.items():
+        value = getattr(config, name)
+        if value is not None and value < bound:
+            raise ConfigError(f"{name}={value}: at least {bound}")
+    if not 0 < config.learning_rate < math.inf:
+        raise ConfigError(f"learning_rate={config.learning_rate:g}: above 0 (such as 0.001)")
+    if hasattr(config, "start"):
+        check_start(config.start)
+    if hasattr(config, "precision"):
+        resolve(config.precision)
+
+
 def finite(number: float) -> float | None:
     """A number for a card, whose file has no infinity: None replaces it, or NaN."""
     return number if math.isfinite(number) else None
@@ -83,10 +101,6 @@ def make_portable(card: Mapping[str, Any]) -> dict[str, Any]:
     saved = dict(card)
     if "spec" in saved:
         saved["spec"] = portable(saved["spec"])
-    if "specs" in saved:
-        saved["specs"] = [portable(spec) for spec in saved["specs"]]
-    if "weights" in saved:
-        saved["weights"] = {portable(spec): weight for spec, weight in saved["weights"].items()}
     return saved
 
 

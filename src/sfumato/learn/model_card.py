@@ -164,9 +164,8 @@ def _training(card: Mapping[str, Any]) -> tuple[str, ...]:
         channels, height, width = shape
         colour = "colour" if channels == 3 else "grey" if channels == 1 else f"{channels} channels"
         lines.append(f"It takes images of {width}x{height} pixels, in {colour}.")
-    specs = card.get("specs") or ([card["spec"]] if "spec" in card else [])
-    if specs:
-        lines.append(f"It takes releases of: {', '.join(specs)}.")
+    if spec := card.get("spec"):
+        lines.append(f"It takes releases of: {spec}.")
     return tuple(lines) or ("The file does not say.",)
 
 
@@ -197,9 +196,8 @@ def _guarantees(path: Path, kind: str, card: Mapping[str, Any]) -> tuple[str, ..
         lines.append(f"About the person on a release: {naming_words(protection, tuple(shape))}.")
         if protection.guarantee(tuple(shape)) is not None:
             lines.append(f"About its pixels: {guarantee_words(protection, tuple(shape))}.")
-    elif shape:
-        for spec in card.get("specs") or ([card["spec"]] if "spec" in card else []):
-            lines.append(f"About {spec}, which it takes: {_of_spec(spec, tuple(shape))}.")
+    elif shape and (spec := card.get("spec")):
+        lines.append(f"About {spec}, which it takes: {_of_spec(spec, tuple(shape))}.")
     trained = meta.promise(dict(card)) if kind == "meta" else "nothing is promised to them"
     lines.append(f"About the images that it was trained on: {trained}.")
     return tuple(lines)

@@ -3,47 +3,19 @@
 Source: Snell, Swersky & Zemel 2017, Sec. 2; Parnami et al. 2022, Eq. (2) and (3), with the squared distance.
 """
 
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
 import torch
 from torch import Tensor
+
+from sfumato.episodes import Shape
 
 
 def prototypes(support: Tensor) -> Tensor:
     """The mean of the support embeddings of each class. (..., K, D) -> (..., D)."""
     return support.mean(-2)
-
-
-def support_weights(embeddings: Tensor, codes: Tensor, groups: Tensor) -> Tensor:
-    """The best weight of an embedding of each group in a prototype. -> (G,), with a mean of 1.
-
-    It assumes that an embedding in group g is s_g·z + e, z the prototype of its class about the mean of all,
-    e an error of variance v_g: an encoder draws whatever it cannot read towards the middle. Among all
-    weighted means, weights s_g / v_g then carry z with the least relative error (least squares, Aitken 1936).
-
-    Args:
-        embeddings: (n, D), of known classes; some have two or more in each group.
-        codes: (n,) int64 class of each.
-        groups: (n,) int64 group of each, all from 0 to G - 1 among them.
-    """
-    classes, places = codes.unique(return_inverse=True)
-    about = embeddings - embeddings.mean(0)
-    weights = []
-    for group in range(int(groups.max()) + 1):
-        rows = groups == group
-        x, own = about[rows], places[rows]
-        counts = own.bincount(minlength=len(classes)).clamp(min=1)
-        sums = torch.zeros(len(classes), x.shape[1]).index_add(0, own, x)
-        squares, together = x.square().sum(), sums.square().sum(1)
-        # Two images of one class have independent errors: the mean of their products is s^2 |z|^2.
-        signal = (together.sum() - squares) / (counts * (counts - 1)).sum()
-        variance = (squares - (together / counts).sum()) / (counts - 1).sum()
-        # A group that says nothing about its classes weighs next to nothing, and never less.
-        weights.append(signal.clamp(min=_LEAST).sqrt() / variance.clamp(min=_LEAST))
-    found = torch.stack(weights)
-    found = found.where(found.isfinite(), found.nanmean())  # a group without two images of any class
-    return found / found.mean()
-
-
-_LEAST = 1e-6
 
 
 def prototype_logits(queries: Tensor, prototypes: Tensor) -> Tensor:
@@ -76,3 +48,72 @@ def episode_hits(embeddings: Tensor, places: Tensor, *, shot: int) -> Tensor:
         logits = prototype_logits(vectors[:, :, shot:].flatten(1, 2), means)  # (e, N * Q, N)
         hits.append((logits.unflatten(1, (way, -1)).argmax(-1) == torch.arange(way)[:, None]).float())
     return torch.cat(hits)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Mean accuracy over test episodes with its 95% interval, mean +- half_width.
+
+    The interval covers the draw of the episodes, not the training: another seed may lie outside it.
+    """
+
+    mean: float
+    half_width: float
+    episodes: int
+    shape: Shape
+    spec: str
+    # Mean and half_width over queries of every second test image, and of the others, if they are known.
+    halves: tuple[tuple[float, float], tuple[float, float]] | None = None
+    # The same of the share of queries that a service names correctly, and does not refuse; if it refuses any.
+    accepted: tuple[float, float] | None = None
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval."""
+        return self.mean - self.half_width
+
+    @property
+    def high(self) -> float:
+        """The upper end of the interval."""
+        return self.mean + self.half_width
+
+    @property
+    def chance(self) -> float:
+        """The accuracy of guessing."""
+        return 1 / self.shape.way
+
+    @classmethod
+    def over(cls, scores: Tensor, shape: Shape, spec: str) -> "Accuracy":
+        """The accuracy over the (E,) scores of test episodes."""
+        return cls(*_mean(scores), len(scores), shape, spec)
+
+    @classmethod
+    def of_answers(
+        cls,
+        answers: tuple[np.ndarray, np.ndarray | None],
+        images: Tensor,
+        shape: Shape,
+        spec: str,
+    ) -> "Accuracy":
+        """The accuracy of the result of answers_of_episodes, for these queries: (E, N, Q) int64."""
+        hits = torch.from_numpy(answers[0]).float()
+        accepted = None
+        if answers[1] is not None:
+            accepted = _mean((hits * torch.from_numpy(answers[1])).mean((1, 2)))
+        first = (images % 2 == 0).float()
+        own = [(hits * half).sum((1, 2)) / half.sum((1, 2)) for half in (first, 1 - first)]
+        halves = (_mean(own[0][own[0].isfinite()]), _mean(own[1][own[1].isfinite()]))
+        return replace(cls.over(hits.mean((1, 2)), shape, spec), halves=halves, accepted=accepted)
+
+    def __str__(self) -> str:
+        return (
+            f"{100 * self.mean:.1f}% +- {100 * self.half_width:.1f} "
+            f"({self.shape}, {self.episodes} episodes, {self.spec})"
+        )
+
+
+def _mean(scores: Tensor) -> tuple[float, float]:
+    """The mean of (E,) scores, and half of its 95% interval."""
+    count = len(scores)
+    half_width = 1.96 * scores.std().item() / math.sqrt(count) if count > 1 else math.inf
+    return scores.mean().item(), half_width

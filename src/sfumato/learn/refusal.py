@@ -31,16 +31,6 @@ class Interval:
 
 
 @dataclass(frozen=True, config=OF_CARD)
-class Rate:
-    """The rates of a refusal among some enrolled classes."""
-
-    classes: Count
-    shot: Count  # examples of each
-    accepted: Interval  # the share of queries of enrolled classes that are accepted
-    refused: Interval  # the share of queries of other classes that are refused
-
-
-@dataclass(frozen=True, config=OF_CARD)
 class Threshold:
     """Decides as a Refusal does; tables of prototypes state no rates of it."""
 
@@ -68,18 +58,21 @@ class Refusal(Threshold):
         threshold: the largest squared distance, divided by 1 + 1/K, that is accepted; K is the number of
             examples behind the prototype, plus the worth of a prior in examples.
         measured: the number of classes of the measurement.
-        rates: its rates; the first with the settings of training, then among other numbers of classes and
-            examples, as far as there were images. Among more classes it refuses fewer.
+        classes, shot: how many were enrolled at a time, of so many examples each. Among more classes it
+            refuses fewer.
+        accepted, refused: the shares of queries of enrolled classes, and of others.
     """
 
     measured: Count
-    rates: Annotated[tuple[Rate, ...], Field(min_length=1, max_length=100)]
+    classes: Count
+    shot: Count
+    accepted: Interval
+    refused: Interval
 
     def __str__(self) -> str:
-        rate = self.rates[0]
         return (
-            f"among {rate.classes} classes of {rate.shot} examples each, {rate.accepted} of the images of "
-            f"these are accepted and {rate.refused} of those of other classes refused (95% intervals by "
+            f"among {self.classes} classes of {self.shot} examples each, {self.accepted} of the images of "
+            f"these are accepted and {self.refused} of those of other classes refused (95% intervals by "
             f"{self.measured} classes of validation, each by the threshold of the others; they also chose "
             "the epoch; more of them narrow these)"
         )
@@ -89,16 +82,12 @@ class Refusal(Threshold):
         """The refusal of a card, or None."""
         if card is None:
             return None
-        rates = (
-            Rate(rate["classes"], rate["shot"], Interval(**rate["accepted"]), Interval(**rate["refused"]))
-            for rate in card["rates"]
-        )
-        return cls(card["threshold"], card["measured"], tuple(rates))
+        shares = {name: Interval(**card[name]) for name in ("accepted", "refused")}
+        return cls(**{**card, **shares})
 
     def card(self) -> dict[str, Any]:
         """The entries of a card."""
-        fields = asdict(self)
-        return {**fields, "rates": list(fields["rates"])}
+        return asdict(self)
 
 
 def threshold_of(own: np.ndarray) -> float:

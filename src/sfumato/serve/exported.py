@@ -41,13 +41,7 @@ def side(served: Served) -> "Side":
     said = {
         "dimension": served.dimension,
         "cell": served.cell,
-        "demands": [
-            {
-                **{"spec": demand.spec, "made_of": demand.made_of, "weight": demand.weight},
-                "position": list((served.positions or {}).get(demand.spec, ())),
-            }
-            for demand in served.demands
-        ],
+        "demands": [{"spec": demand.spec, "made_of": demand.made_of} for demand in served.demands],
         "refusal": None if served.refusal is None else served.refusal.card(),
     }
     try:
@@ -89,18 +83,14 @@ def of_bytes(content: bytes, path: str | os.PathLike[str], name: str) -> Served:
             f"{path}: {error} (a server runs few-shot and meta models; a code or a private feature is served "
             "as it is, from its .safetensors file)"
         ) from error
-    demands = tuple(
-        Demand(each["spec"], each["made_of"], parse(each["spec"]), each["weight"]) for each in said["demands"]
-    )
-    positions = {each["spec"]: each["position"] for each in said["demands"] if each["position"]} or None
+    demands = tuple(Demand(each["spec"], each["made_of"], parse(each["spec"])) for each in said["demands"])
     served = Served(
         *(name, said["kind"], demands, tuple(said["shape"]), said["dimension"]),
-        *(Refusal.of_card(said["refusal"]), input_maker(said["cell"], positions)),
+        *(Refusal.of_card(said["refusal"]), input_maker(said["cell"])),
         card.embedder(graph, said["dimension"]),
         by="ONNX Runtime",
         digest=said["artefact"],
         cell=said["cell"],
-        positions=positions,
     )
     try:
         served.run(example(served))

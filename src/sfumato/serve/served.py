@@ -4,7 +4,7 @@ An embedding depends on its own image alone, up to rounding. Networks compute in
 that an image enrolled through one server is recognised through another.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
@@ -51,14 +51,12 @@ class Demand:
         spec: as it travels, see sfumato.protect.spec.portable.
         made_of: the digest of the artefact that the spec names; None without one, or if unknown.
         protection: None for a private feature or a code, whose noise is the device's choice.
-        weight: of a support image in a prototype, see FewShotModel.weight.
         kind: of the releases; "pixels" with or without a mask.
     """
 
     spec: str
     made_of: str | None
     protection: Protection | None
-    weight: float = 1.0
     kind: Literal["pixels", "numbers", "bits"] = "pixels"
 
 
@@ -68,7 +66,7 @@ class Served:
 
     Attributes:
         name, kind: the name that clients know, and the kind of the artefact.
-        demands: the protections that it was trained for; several only for a range.
+        demands: the protection that it was trained for.
         shape, dimension: C, H and W of the originals, and D of an embedding.
         refusal: decides when an answer is "none of these"; None if never measured. See refusal_of.
         prepare: makes the input of `run`, (N, ...) float32, from a release by one of the demands.
@@ -78,7 +76,7 @@ class Served:
         codes: for a code, the way of making prototypes; None for means.
         digest: the SHA-256 of the artefact's file; None if it was not read from one.
         device_side: for a code, the file of `sfumato export` by which a browser makes it; None without one.
-        cell, positions: of the input of the network, see input_maker.
+        cell: of the input of the network, see input_maker.
     """
 
     name: str
@@ -95,11 +93,10 @@ class Served:
     digest: str | None = None
     device_side: bytes | None = None
     cell: int = 1
-    positions: Mapping[str, Sequence[float]] | None = None
 
-    def weight(self, release: AnyRelease, demand: Demand) -> float:
+    def weight(self, release: AnyRelease) -> float:
         """Return the weight of each image of a release in a prototype."""
-        return demand.weight if self.codes is None else self.codes.weight(code_of(release.spec))
+        return 1.0 if self.codes is None else self.codes.weight(code_of(release.spec))
 
     def refusal_of(self, release: AnyRelease) -> Refusal | None:
         """Return the refusal for these queries, "none of these"; None if never measured."""
@@ -114,26 +111,17 @@ def example(served: Served) -> np.ndarray:
     return served.prepare(Release(images, served.demands[0].spec, (height, width)), served.demands[0])
 
 
-def input_maker(cell: int, positions: Mapping[str, Sequence[float]] | None) -> Callable[..., np.ndarray]:
-    """Return a function that makes the input of a network, (N, C + K, h, w) float32, from a release.
+def input_maker(cell: int) -> Callable[..., np.ndarray]:
+    """Return a function that makes the input of a network, (N, C, h, w) float32, from a release.
 
-    Args:
-        cell: the side of the squares of pixels whose means the network sees.
-        positions: for each protection, by its spec, the K numbers that the network gets about it, each as a
-            plane; None if it gets none.
+    `cell`: the side of the squares of pixels whose means the network sees.
     """
 
     def prepare(release: AnyRelease, demand: Demand) -> np.ndarray:
         assert isinstance(release, Release)
         if release.cell == cell:  # the release already has the means of cells
-            images = release.array.astype(np.float32) / np.float32(255)
-        else:
-            images = _means(release.pictures(), cell)
-        if positions is None:
-            return images
-        told = np.array(positions[demand.spec], np.float32)
-        planes = np.broadcast_to(told[None, :, None, None], (len(images), len(told), *images.shape[2:]))
-        return np.concatenate([images, planes], 1)
+            return release.array.astype(np.float32) / np.float32(255)
+        return _means(release.pictures(), cell)
 
     return prepare
 

@@ -39,26 +39,16 @@ def _by_torch(network: nn.Module) -> Callable[[np.ndarray], np.ndarray]:
     return run
 
 
-class _Conditioned(nn.Module):
-    """Denoiser and encoder of a few-shot model, as a function of one tensor. State: their weights.
+class _Embedding(nn.Module):
+    """Denoiser and encoder of a few-shot model, from (N, C, h, w) as the networks see an image."""
 
-    (N, C + K, h, w): the image as the networks see it, and a plane for each number about its protection.
-    """
-
-    def __init__(self, model: FewShotModel, channels: int) -> None:
+    def __init__(self, model: FewShotModel) -> None:
         super().__init__()
         self.encoder = model.encoder
         self.denoiser = model.denoiser
-        self.channels = channels
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if self.denoiser is None:
-            return torch.as_tensor(self.encoder(inputs))
-        denoised = self.denoiser(inputs)
-        planes = inputs[:, self.channels :]
-        return torch.as_tensor(
-            self.encoder(torch.cat([denoised, planes], 1) if planes.shape[1] else denoised)
-        )
+        return torch.as_tensor(self.encoder(inputs if self.denoiser is None else self.denoiser(inputs)))
 
 
 def of_few_shot(path: str | os.PathLike[str], name: str) -> Served:
@@ -68,23 +58,11 @@ def of_few_shot(path: str | os.PathLike[str], name: str) -> Served:
     if not card.get("shape"):
         raise ArtefactError(f"{path}: its card lacks the size of its images: train it again")
     channels, height, width = card["shape"]
-    conditions = model.conditions
-    weights: dict[str, float] = card.get("weights") or {}
-    known = card.get("made_of") or [None] * len(conditions.protections)
-    demands = tuple(
-        Demand(portable(protection.spec), digest, protection, weights.get(protection.spec, 1.0))
-        for protection, digest in zip(conditions.protections, known, strict=True)
-    )
-    positions = {
-        demand.spec: conditions.position(protection).tolist()
-        for demand, protection in zip(demands, conditions.protections, strict=True)
-    }
+    demand = Demand(portable(model.protection.spec), card.get("made_of"), model.protection)
     refusal = Refusal.of_card(card.get("refusal"))
-    told = positions if conditions.keys else None
-    shape, prepare = (channels, height, width), input_maker(model.cell, told)
-    served = Served(name, "few-shot", demands, shape, 0, refusal, prepare, run=as_it_came)
-    served = replace(served, cell=model.cell, positions=told)
-    return _measure(_Conditioned(model, channels), path, served)
+    shape, prepare = (channels, height, width), input_maker(model.cell)
+    served = Served(name, "few-shot", (demand,), shape, 0, refusal, prepare, run=as_it_came, cell=model.cell)
+    return _measure(_Embedding(model), path, served)
 
 
 def of_meta(path: str | os.PathLike[str], name: str, reference: str | None) -> Served:
@@ -114,7 +92,7 @@ def of_meta(path: str | os.PathLike[str], name: str, reference: str | None) -> S
 
     demand = Demand(portable(protection.spec), model.card.get("made_of"), protection)
     shape = (channels, height, width)
-    served = Served(name, "meta", (demand,), shape, 0, None, input_maker(1, None), run=as_it_came)
+    served = Served(name, "meta", (demand,), shape, 0, None, input_maker(1), run=as_it_came)
     return _measure(network, path, served)
 
 

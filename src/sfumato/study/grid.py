@@ -10,10 +10,9 @@ from typing import Any
 import torch
 
 from sfumato import episodes
-from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.reidentify import AdversaryConfig
-from sfumato.attack.restore import RestorationConfig
 from sfumato.attack.sets import SIZES
+from sfumato.attack.undo import InversionConfig, RestorationConfig
 from sfumato.base.hardware import device_named
 from sfumato.base.settings import check_keys, check_settings, override, read_yaml
 from sfumato.data.labelled import LabelledImages

@@ -5,9 +5,16 @@ client of Flower (`flower.record`), and files of these (`save`, `load`).
 """
 
 from sfumato.attack.updates.files import load, read, save
-from sfumato.attack.updates.recording import Recording, record
 from sfumato.attack.updates.undo import undo_decay
-from sfumato.attack.updates.update import LocalTraining, Noise, Update, of_gradient, of_states
+from sfumato.attack.updates.update import (
+    LocalTraining,
+    Noise,
+    Recording,
+    Update,
+    of_gradient,
+    of_states,
+    record,
+)
 
 __all__ = [
     "LocalTraining",

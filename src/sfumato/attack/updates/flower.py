@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from sfumato.attack.updates.files import save
-from sfumato.attack.updates.recording import Watch, watching
-from sfumato.attack.updates.update import Noise, of_states
+from sfumato.attack.updates.update import Noise, Watch, of_states, watching
 from sfumato.errors import DataError
 
 _Client = TypeVar("_Client")

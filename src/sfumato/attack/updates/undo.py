@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.attack.spear import low_rank
-from sfumato.attack.updates.precision import rounding
-from sfumato.attack.updates.update import Update
+from sfumato.attack.updates.update import Update, rounding
 from sfumato.errors import DataError
 
 _STEPS = 31  # of the search; each counts directions of a third of the energy of the one before

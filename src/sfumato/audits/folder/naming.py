@@ -16,11 +16,10 @@ from torch import Tensor
 
 from sfumato import protect
 from sfumato.assess.recognition import chance
-from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.fusion import fuse
 from sfumato.attack.reidentify import AdversaryConfig, Guesses
-from sfumato.attack.restore import RestorationConfig
 from sfumato.attack.sets import add_up
+from sfumato.attack.undo import InversionConfig, RestorationConfig
 from sfumato.audits.findings import Finding, Picture, Table
 from sfumato.audits.folder.pictures import Pictures
 from sfumato.audits.risks import Risk

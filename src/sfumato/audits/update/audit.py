@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from torch import nn
 
 from sfumato.attack.updates import Update
-from sfumato.attack.updates.precision import significant_bits
+from sfumato.attack.updates.update import significant_bits
 from sfumato.audits.findings import Finding, Report
 from sfumato.audits.update.case import NOTHING_KNOWN, USUAL, Case, Truth, UpdateAuditConfig, make_case
 from sfumato.audits.update.proof import report_bound

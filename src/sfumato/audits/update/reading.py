@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sfumato.attack import first_layer, imprint, label_inference, spear
-from sfumato.attack.updates.precision import rounding
+from sfumato.attack.updates.update import rounding
 from sfumato.audits.findings import Finding, Table
 from sfumato.audits.update.case import Case, label_counts
 from sfumato.audits.update.search import CAME_BACK, report_images

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from sfumato.assess import similarity
 from sfumato.assess.matching import match
-from sfumato.attack.gradient_inversion import Inversion, InversionConfig, ThreatModel, invert
+from sfumato.attack.gradient_inversion import Inversion, InversionConfig, invert
+from sfumato.attack.victim import ThreatModel
 from sfumato.audits.findings import Finding, Picture, Table
 from sfumato.audits.update.case import Case, label_counts
 from sfumato.errors import SfumatoError

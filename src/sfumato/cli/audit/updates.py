@@ -224,7 +224,7 @@ def feature(
     count: Annotated[int, typer.Option(min=1, help="Without --released: how many images to rebuild.")] = 16,
     size: Size = None,
     overrides: Annotated[list[str] | None, setting("A setting of the decoder, such as steps=500.")] = None,
-    listing: Annotated[bool, settings_of("sfumato.attack.feature_inversion:InversionConfig")] = False,
+    listing: Annotated[bool, settings_of("sfumato.attack.undo:InversionConfig")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the choice of images, and of the decoder.")] = 0,
     strict: Strict = False,
     out: Out = None,
@@ -241,7 +241,7 @@ def feature(
     import torch
 
     from sfumato import protect
-    from sfumato.attack import feature_inversion as method
+    from sfumato.attack import undo as method
     from sfumato.attack.updates import read as read_tensors
     from sfumato.audits.findings import Report
     from sfumato.audits.update import report_images
@@ -271,7 +271,7 @@ def feature(
         raise DataError(f"{released}: has no `features`: give the numbers this name, a row per image")
     numbers, others = tensors["features"], images[held:]
     with bar("training") as progress:
-        decoder = method.train(release(others), others, config, seed=seed, progress=progress)
+        decoder = method.train_inverter(release(others), others, config, seed=seed, progress=progress)
     found, truth = to_float(decoder.restore(numbers)), to_float(images[:held]) if held else None
     sentence = (
         f"{len(found)} images are drawn from {numbers.shape[1]} numbers each, by a decoder that learned from "

@@ -18,9 +18,9 @@ from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ArtefactError, ConfigError
 from sfumato.images import to_float
 from sfumato.learn.adaptation import Learner, adapt
-from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.meta.config import NETWORKS, MetaConfig, config_of
 from sfumato.learn.method import Spec, describing, make_portable, protection_of
+from sfumato.learn.prototypes import Accuracy
 from sfumato.learn.tasks import Frame, Inner, tasks_of
 from sfumato.networks.task_classifiers import with_group_norm
 from sfumato.networks.weights import initial_weights, no_larger_than

@@ -14,8 +14,7 @@ Where the paper is silent, we decided:
 """
 
 from sfumato.learn.semsim.judgements import Judgements, combine, read, sample
-from sfumato.learn.semsim.losses import contrastive_loss, pairs, triplet_loss, triplets
-from sfumato.learn.semsim.training import SEMSIM, SemSimConfig, SemSimModel, train
+from sfumato.learn.semsim.training import SEMSIM, SemSimConfig, SemSimModel, train, triplet_loss, triplets
 
 __all__ = [
     "SEMSIM",
@@ -23,8 +22,6 @@ __all__ = [
     "SemSimConfig",
     "SemSimModel",
     "combine",
-    "contrastive_loss",
-    "pairs",
     "read",
     "sample",
     "train",

@@ -25,8 +25,9 @@ from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress
+from sfumato.learn.method import check_least
 from sfumato.learn.semsim.judgements import Judgements, resize
-from sfumato.learn.semsim.losses import Judged, triplets
+from sfumato.learn.semsim.training import Judged, triplets
 from sfumato.networks import SqueezeNet
 from sfumato.networks.encoders.squeeze_net import STAGES
 from sfumato.networks.stage_distance import KINDS, LEAST_SIZE, StageDistance
@@ -70,16 +71,11 @@ class PerceptualConfig:
     def __post_init__(self) -> None:
         if self.terms not in TERMS:
             raise ConfigError(f"no terms are called {self.terms!r}: {did_you_mean(self.terms, TERMS)}")
-        for name, least in (("epochs", 0), ("batch", 1), ("others", 2), ("stages", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least {least}")
+        check_least(self, epochs=0, batch=1, others=2, stages=1, size=LEAST_SIZE)
         if self.stages > len(STAGES):
             raise ConfigError(f"stages={self.stages}: at most the {len(STAGES)} of SqueezeNet")
-        if self.size < LEAST_SIZE:
-            raise ConfigError(f"size={self.size}: at least {LEAST_SIZE} pixels, for the stages of SqueezeNet")
-        for name in ("margin", "learning_rate"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"{name}={getattr(self, name):g}: above 0, and finite")
+        if not 0 < self.margin < math.inf:
+            raise ConfigError(f"margin={self.margin:g}: above 0, and finite")
         if not 0 < self.calibrated_on < 1:
             raise ConfigError(
                 f"calibrated_on={self.calibrated_on:g}: a share of originals, above 0 and below 1"

@@ -13,17 +13,15 @@ from torch import Tensor
 from sfumato import artefacts
 from sfumato.base.hardware import autocast, resolve, to_device
 from sfumato.episodes import seed_of
-from sfumato.errors import ConfigError, did_you_mean
+from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress, Run, fit
+from sfumato.learn.method import check_least
 from sfumato.learn.semsim.judgements import Judgements, resize
-from sfumato.learn.semsim.losses import contrastive_loss, pairs, triplet_loss, triplets
 from sfumato.networks.encoders.embedding import NETWORKS, Embedding
 from sfumato.networks.weights import initial_weights
 
-_KIND = "semsim"
-_CHECKPOINT = "semsim checkpoint"
-_LOSSES = ("triplet", "contrastive")
+_KIND, _CHECKPOINT = "semsim", "semsim checkpoint"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +30,7 @@ class SemSimConfig:
 
     Attributes:
         network: "resnet50", "resnet18", "resnet152" or "lenet".
-        loss: "triplet" or "contrastive".
-        margin: how much farther an unrecognised reconstruction must be; in the contrastive loss, how far.
+        margin: how much farther an unrecognised reconstruction must be.
         normalised: whether embeddings have length 1, and distances are at most 2.
         size: side of the images in pixels, after resizing.
         epochs: of all reconstructions.
@@ -45,7 +42,6 @@ class SemSimConfig:
     """
 
     network: str = "resnet50"
-    loss: str = "triplet"
     margin: float = 1.0
     normalised: bool = True
     size: int = 32
@@ -56,20 +52,15 @@ class SemSimConfig:
     precision: str = "auto"
 
     def __post_init__(self) -> None:
-        for what, value, known in (("network", self.network, NETWORKS), ("loss", self.loss, _LOSSES)):
-            if value not in known:
-                raise ConfigError(f"no {what} is called {value!r}: {did_you_mean(value, known)}")
-        for name in ("epochs", "batch"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
-        if self.size < 8:
-            raise ConfigError(f"size={self.size}: at least 8 pixels, which a ResNet halves 3 times")
-        for name in ("margin", "learning_rate"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"{name}={getattr(self, name):g}: above 0, and finite")
+        if self.network not in NETWORKS:
+            raise ConfigError(
+                f"no network is called {self.network!r}: {did_you_mean(self.network, NETWORKS)}"
+            )
+        check_least(self, epochs=1, batch=1, size=8)  # a ResNet halves 3 times
+        if not 0 < self.margin < math.inf:
+            raise ConfigError(f"margin={self.margin:g}: above 0, and finite")
         if not 0 <= self.momentum < 1:
             raise ConfigError(f"momentum={self.momentum:g}: from 0 to below 1 (such as 0.9)")
-        resolve(self.precision)
 
 
 SEMSIM = SemSimConfig()
@@ -130,18 +121,17 @@ def train(
     pool = torch.cat([judgements.originals, judgements.reconstructions]).to(run.device)
     steps = -(-len(judgements.of) // config.batch)  # of an epoch
 
-    def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """(B, 3) triplets or (B, 2) pairs, and which were recognised."""
+    def batches(epoch: int) -> Iterator[Tensor]:
+        """(B, 3) triplets."""
         order = torch.Generator().manual_seed(seed_of(seed, epoch))
-        groups = triplets(judgements, order) if config.loss == "triplet" else pairs(judgements)
+        groups = triplets(judgements, order)
         for rows in torch.randperm(len(groups), generator=order).tensor_split(steps):
-            yield groups[rows], judgements.recognised[rows]
+            yield groups[rows]
 
-    def step(batch: tuple[Tensor, Tensor]) -> Tensor:
-        groups, recognised = batch
+    def step(groups: Tensor) -> Tensor:
         with autocast(precision, pool.device):
             embeddings = embedding(to_float(pool[to_device(groups.flatten(), run.device)]))
-        loss = _loss(embeddings.unflatten(0, groups.shape), to_device(recognised, run.device), config)
+        loss = triplet_loss(*embeddings.unflatten(0, groups.shape).unbind(1), margin=config.margin)
         if not loss.isfinite():
             raise ConfigError(
                 f"training diverges in epoch {run.epoch + 1}: lower learning_rate="
@@ -170,10 +160,63 @@ def train(
     return SemSimModel(embedding, card)
 
 
-def _loss(embeddings: Tensor, recognised: Tensor, config: SemSimConfig) -> Tensor:
-    """The loss of (B, 3, D) triplets or (B, 2, D) pairs."""
-    if config.loss == "triplet":
-        anchors, positives, negatives = embeddings.unbind(1)
-        return triplet_loss(anchors, positives, negatives, margin=config.margin)
-    originals, others = embeddings.unbind(1)
-    return contrastive_loss(originals, others, recognised, margin=config.margin)
+def triplet_loss(anchors: Tensor, positives: Tensor, negatives: Tensor, *, margin: float) -> Tensor:
+    """The mean of max(0, |a - p| - |a - n| + margin) over (B, D) embeddings (Sec. 4.3)."""
+    near, far = (anchors - positives).norm(dim=1), (anchors - negatives).norm(dim=1)
+    loss: Tensor = (near - far + margin).clamp(min=0).mean()
+    return loss
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Judgements without images, for triplets: (M,) of, (M,) recognised, and the originals' numbers."""
+
+    of: Tensor
+    recognised: Tensor
+    originals: range
+    source: str
+
+
+def triplets(judgements: Judgements | Judged, generator: torch.Generator) -> Tensor:
+    """A triplet for each reconstruction, see the module.
+
+    Returns:
+        (M, 3) int64: anchor, positive and negative, as indices of the originals followed by the
+        reconstructions.
+
+    Raises:
+        DataError: no reconstruction was recognised, or all were.
+    """
+    of, first = judgements.of, len(judgements.originals)
+    positives = torch.arange(len(of)) + first
+    negatives = positives.clone()
+    recognised = judgements.recognised.nonzero().flatten()
+    unrecognised = (~judgements.recognised).nonzero().flatten()
+    drawn, own = _partners(judgements, unrecognised, among=recognised, generator=generator)
+    positives[unrecognised] = torch.where(own, drawn + first, of[unrecognised])
+    drawn, _ = _partners(judgements, recognised, among=unrecognised, generator=generator)
+    negatives[recognised] = drawn + first
+    return torch.stack([of, positives, negatives], dim=1)
+
+
+def _partners(
+    judgements: Judgements | Judged, rows: Tensor, *, among: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """For each of (n,) rows one of the (m,) others: of the same original, if it has one, or of any.
+
+    -> the (n,) partners, and (n,) bool: whether each is of the same original.
+    """
+    of = judgements.of
+    if not len(among):
+        recognised, wanted = ("all", "harder") if judgements.recognised.any() else ("none", "easier")
+        raise DataError(
+            f"{judgements.source}: people recognised {recognised} of the {len(of)} reconstructions, which "
+            f"gives nothing to learn from: add judgements of reconstructions that are {wanted} to recognise"
+        )
+    among = among[of[among].argsort(stable=True)]  # those of an original side by side
+    counts = of[among].bincount(minlength=len(judgements.originals))
+    starts = counts.cumsum(0) - counts
+    own = counts[of[rows]] > 0
+    start, count = starts[of[rows]].where(own, 0), counts[of[rows]].where(own, len(among))
+    share = torch.rand(len(rows), generator=generator, dtype=torch.float64)
+    return among[start + (share * count).long()], own

@@ -295,7 +295,7 @@ async def enrol(key: Writer, service: Serving, classifier: Id, request: Request)
             service, request, take, tenant=key.tenant, classifier=classifier, with_labels=True
         )
         embeddings = await service.engine.embed(body.model, body.inputs)
-        weight = body.model.weight(body.release, body.demand)
+        weight = body.model.weight(body.release)
         given: dict[str, list[Example]] = {}
         for image, embedding in zip(body.labels, embeddings, strict=True):
             given.setdefault(image.label, []).append(Example(image.id, embedding, weight))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sfumato import artefacts
 from sfumato.assess import similarity
-from sfumato.attack import feature_inversion, reidentify, restore
+from sfumato.attack import reidentify, undo
 from sfumato.attack.faces import FaceFinder
 from sfumato.attack.reidentify import FACE_NETWORKS
 from sfumato.attack.saturation import Training
@@ -155,20 +155,18 @@ class Adversaries:
     def undone(self, cell: Cell, released: Any) -> Tensor:
         """From a release to (N, C, H, W) uint8 images, as well as `undoer` can."""
         undoer = self.undoer(cell)
-        return undoer.restore(
-            released.images() if isinstance(undoer, restore.Restorer) else released.vectors()
-        )
+        return undoer.restore(released.images() if isinstance(undoer, undo.Restorer) else released.vectors())
 
-    def undoer(self, cell: Cell) -> restore.Restorer | feature_inversion.Inverter:
+    def undoer(self, cell: Cell) -> undo.Undoer:
         """The network by which they undo a protection, trained on people outside the test split."""
         images = release_kind(cell.protection) in IMAGES
         return self._restorer(cell) if images else self._inverter(cell)
 
-    def _restorer(self, cell: Cell) -> restore.Restorer:
+    def _restorer(self, cell: Cell) -> undo.Restorer:
         config, clean = self._config.restoration, self.others.images
 
         def make(path: Path) -> None:
-            restorer = restore.train_restorer(
+            restorer = undo.train_restorer(
                 clean,
                 lambda batch, step: self._lab.release(cell, batch, RESTORED, step).images(),
                 config,
@@ -179,9 +177,9 @@ class Adversaries:
             )
             artefacts.save(path, restorer.state_dict(), _card("restorer", restorer, settings))
 
-        def read(path: Path) -> restore.Restorer:
+        def read(path: Path) -> undo.Restorer:
             with initial_weights():
-                restorer = restore.Restorer(restore.NETWORKS[config.network](clean.shape[1]))
+                restorer = undo.Restorer(undo.NETWORKS[config.network](clean.shape[1]))
             tensors, card = artefacts.load(path, kind="restorer")
             restorer.load_state_dict(tensors)
             restorer.trained = Training(**card["trained"])
@@ -190,12 +188,12 @@ class Adversaries:
         settings = self._of(cell)
         return self._lab.models.once("restorer", settings, make, read)
 
-    def _inverter(self, cell: Cell) -> feature_inversion.Inverter:
+    def _inverter(self, cell: Cell) -> undo.Inverter:
         config, clean = self._config.inversion, self.others.images
 
         def make(path: Path) -> None:
             released = self._lab.release(cell, clean, RESTORED).vectors()
-            inverter = feature_inversion.train(
+            inverter = undo.train_inverter(
                 released,
                 clean,
                 config,
@@ -206,13 +204,13 @@ class Adversaries:
             )
             artefacts.save(path, inverter.state_dict(), _card("inverter", inverter, settings))
 
-        def read(path: Path) -> feature_inversion.Inverter:
+        def read(path: Path) -> undo.Inverter:
             tensors, card = artefacts.load(path, kind="inverter")
             channels, height, width = clean.shape[1:]
             with initial_weights():
                 dimension = len(tensors["mean"])
                 decoder = UpConvolutional(dimension, (channels, height, width), width=config.width)
-            inverter = feature_inversion.Inverter(decoder, tensors["mean"], tensors["spread"])
+            inverter = undo.Inverter(decoder, tensors["mean"], tensors["spread"])
             inverter.load_state_dict(tensors)
             inverter.trained = Training(**card["trained"])
             return inverter.eval().to(self._lab.device)
@@ -363,7 +361,7 @@ class Adversaries:
 
 def _card(
     kind: str,
-    network: reidentify.Recogniser | restore.Restorer | feature_inversion.Inverter,
+    network: reidentify.Recogniser | undo.Undoer,
     settings: dict[str, Any],
 ) -> dict[str, Any]:
     assert network.trained is not None  # it was, right now

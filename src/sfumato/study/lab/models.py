@@ -54,9 +54,8 @@ def keep_recommended(
     for path in (directory / "models").glob("few-shot-*.safetensors"):
         card = artefacts.read_card(path)
         denoises = card["config"]["denoiser_depth"] is not None
-        trained = [portable(spec) for spec in card.get("specs", [])]
         wanted = learner == ("denoised" if denoises else "protected")
-        if wanted and trained == [portable(protection)]:
+        if wanted and portable(card["spec"]) == portable(protection):
             fitting[card["seed"]] = path
     if not fitting:
         return None

@@ -144,7 +144,6 @@ def _round(shares: "np.ndarray") -> list[float]:
 def _curve(lab: "Lab", cell: Cell, people: "LabelledImages", most: int) -> "Curve | None":
     """The curve from these people's pictures; None if fewer than four have two."""
     from sfumato.attack import sets
-    from sfumato.attack.set_network import by_network
     from sfumato.study.lab.streams import MANY
     from sfumato.study.parts.attacks import values
 
@@ -161,8 +160,7 @@ def _curve(lab: "Lab", cell: Cell, people: "LabelledImages", most: int) -> "Curv
         # A recogniser that a study trains names fewer than models of the values do.
         views[", on embeddings"] = sets.few(*(_embed(lab, cell, each) for each in (asked, learned[0])))
     scenes = people.labels["original"].codes if "original" in people.labels else None
-    further = {"network": by_network}
-    return sets.curve(views, codes, of_others, scenes=scenes, most=most, further=further, seed=cell.seed)
+    return sets.curve(views, codes, of_others, scenes=scenes, most=most, seed=cell.seed)
 
 
 def _embed(lab: "Lab", cell: Cell, released: Any) -> "Tensor":

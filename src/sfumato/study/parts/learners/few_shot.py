@@ -14,6 +14,7 @@ from sfumato.errors import DataError
 from sfumato.learn import code_prototypes, few_shot
 from sfumato.learn.code_prototypes import CodePrototypes
 from sfumato.learn.gallery import answers_of_episodes
+from sfumato.learn.prototypes import Accuracy
 from sfumato.learn.refusal import Refusal
 from sfumato.protect.code import KIND as CODE
 from sfumato.protect.code import Code
@@ -81,7 +82,7 @@ def train_or_read(lab: "Lab", spec: str, seed: int, learner: str) -> few_shot.Fe
     return lab.models.once("few-shot", settings, make, lambda path: few_shot.load(path).to(lab.device))
 
 
-def run_episodes(lab: "Lab", cell: Cell, model: few_shot.FewShotModel, shape: Shape) -> few_shot.Accuracy:
+def run_episodes(lab: "Lab", cell: Cell, model: few_shot.FewShotModel, shape: Shape) -> Accuracy:
     """The accuracy of a model on test episodes of that shape, released by the cell's protection."""
     task = lab.config.task
     return few_shot.evaluate(
@@ -97,7 +98,7 @@ def run_episodes(lab: "Lab", cell: Cell, model: few_shot.FewShotModel, shape: Sh
     )
 
 
-def over_episodes(accuracy: few_shot.Accuracy) -> dict[str, Any]:
+def over_episodes(accuracy: Accuracy) -> dict[str, Any]:
     """The accuracy part of a result."""
     result: dict[str, Any] = {"accuracy": accuracy.mean, "half_width": accuracy.half_width}
     if accuracy.halves is not None and all(math.isfinite(width) for _, width in accuracy.halves):
@@ -110,7 +111,7 @@ def over_episodes(accuracy: few_shot.Accuracy) -> dict[str, Any]:
     return result | {"episodes": accuracy.episodes}
 
 
-def _prefix_keys(name: str, accuracy: few_shot.Accuracy) -> dict[str, float]:
+def _prefix_keys(name: str, accuracy: Accuracy) -> dict[str, float]:
     """The part of a result for further test episodes, see Task.other_shapes."""
     return {f"accuracy_{name}": accuracy.mean, f"half_width_{name}": accuracy.half_width}
 
@@ -146,7 +147,7 @@ def serve_vectors(released: Any) -> Embedded:
     return Embedded(vectors, np.full(len(vectors), made.weight(code)), made, made.refusal_of(code))
 
 
-def _episodes_of(lab: "Lab", cell: Cell, embedded: Embedded, shape: Shape) -> few_shot.Accuracy:
+def _episodes_of(lab: "Lab", cell: Cell, embedded: Embedded, shape: Shape) -> Accuracy:
     """The accuracy on the episodes that `few_shot.evaluate` draws for the same seed."""
     task = lab.config.task
     sampler, shot = Sampler(lab.asked.label(task.target), shape), shape.shot
@@ -158,7 +159,7 @@ def _episodes_of(lab: "Lab", cell: Cell, embedded: Embedded, shape: Shape) -> fe
         codes=embedded.codes,
         refusal=embedded.refusal,
     )
-    return few_shot.Accuracy.of_answers(answers, rows[:, :, shot:], sampler.shape, cell.protection)
+    return Accuracy.of_answers(answers, rows[:, :, shot:], sampler.shape, cell.protection)
 
 
 def check(lab: "Lab") -> None:

@@ -1,7 +1,9 @@
-"""The victim: a client's shared gradients, differentiable back to the images."""
+"""What a client shares, differentiable back to the images, and what the adversary knows of it."""
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -168,3 +170,62 @@ def tracking_norms(model: nn.Module) -> list[str]:
         for name, module in model.named_modules()
         if isinstance(module, nn.BatchNorm2d) and module.running_mean is not None
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreatModel:
+    """The adversary's knowledge, in addition to the model and the shared gradient.
+
+    Attributes:
+        shape: (C, H, W) of the images.
+        batch: B, the number of images behind the gradient.
+        labels: (B,) int64, in any order; None if unknown.
+        statistics: maps the name of a batch norm layer to mean and variance (C,) of its inputs over the
+            batch, for `InversionConfig.statistics`; None: they use the running ones of the model.
+        pruned: they know that entries of 0 were pruned, and do not compare these.
+        noise: standard deviation of the added noise that they know: a tensor of the gradient is weighted by
+            its share of signal.
+        local_steps: of SGD behind the shared difference of parameters, before minus after (FedAvg); the
+            steps are simulated on the guess (Dimitrov et al. 2022, Algorithm 1).
+        local_batch: b, the images of each of these steps; None: all B. Step t takes images t·b to t·b + b of
+            the batch, and starts again at its end. If the client shuffles in each epoch, this order is right
+            for the first only (the source has a prior for the others).
+        local_rate: of these steps; 1 step of rate 1 is the gradient itself.
+    """
+
+    shape: tuple[int, int, int]
+    batch: int = 1
+    labels: Tensor | None = None
+    statistics: Mapping[str, tuple[Tensor, Tensor]] | None = None
+    pruned: bool = False
+    noise: float = 0.0
+    local_steps: int = 1
+    local_rate: float = 1.0
+    local_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != 3 or min(self.shape) < 1:
+            raise ConfigError(f"shape={self.shape}: channels, height and width of the images")
+        for name in ("batch", "local_steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
+        if self.labels is not None and tuple(self.labels.shape) != (self.batch,):
+            raise ConfigError(
+                f"labels of shape {tuple(self.labels.shape)}: one for each of the {self.batch} images"
+            )
+        if not 0 <= self.noise < math.inf:
+            raise ConfigError(f"noise={self.noise}: at least 0, its standard deviation")
+        if self.local_batch is not None and not 1 <= self.local_batch <= self.batch:
+            raise ConfigError(
+                f"local_batch={self.local_batch}: a step sees 1 to {self.batch} images, those of the batch"
+            )
+        if not 0 < self.local_rate < math.inf:
+            raise ConfigError(f"local_rate={self.local_rate}: above 0")
+
+
+def in_common(knows: ThreatModel) -> tuple[object, ...]:
+    """Return the settings that all problems of one call must share."""
+    return (
+        tuple(knows.shape), knows.batch, knows.pruned, knows.noise, knows.local_steps, knows.local_rate,
+        knows.local_batch, knows.labels is None, knows.statistics is None,
+    )  # fmt: skip

@@ -1,0 +1,597 @@
+"""Gradient inversion: rebuild the images behind a shared gradient, as in federated learning.
+
+The adversary knows the model and the gradient, and moves a guess until its gradient is the same. One loop of
+small parts implements all published attacks, which are settings of it:
+
+- `DLG`, Zhu et al. 2019, Algorithm 1: squared distance, L-BFGS, labels found along with the images;
+- `IDLG`, Zhao et al. 2020, Sec. 3: the same, the label read from the gradient beforehand;
+- `INVERTING_GRADIENTS`, Geiping et al. 2020, Sec. 4: cosine distance, total variation, Adam on the sign;
+- `GRAD_ATTACK`, Huang et al. 2021, Sec. 4: the same with statistics of batch norm, as a stronger adversary.
+
+Guesses are optimised in units of a quarter around 0.5, close to the normalisation of images in the papers, so
+that the papers' rates and weights mean the same here.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import vmap
+from torch.nn import functional
+
+from sfumato.attack import label_inference
+from sfumato.attack.victim import (
+    Gradients,
+    Loss,
+    Moments,
+    ThreatModel,
+    Victim,
+    in_common,
+    tracking_norms,
+)
+from sfumato.errors import ConfigError, DataError, did_you_mean
+
+OBJECTIVES = ("squared", "cosine")
+LABELS = ("known", "inferred", "optimised")
+OPTIMISERS = ("lbfgs", "adam", "signed-adam")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InversionConfig:
+    """The settings of gradient inversion.
+
+    Attributes:
+        objective: distance of gradients: "squared", summed over all entries, or "cosine", 1 - cosine over all
+            layers at once.
+        total_variation: weight of mean |dx| + mean |dy| of the guess.
+        statistics: weight of the distance between the batch norm statistics of the guess and those that the
+            adversary knows, see ThreatModel.
+        labels: "known", "inferred" (see label_inference), or "optimised" with the images.
+        optimiser: "lbfgs" with a strong Wolfe line search, "adam", or "signed-adam", on signs.
+        learning_rate: of the optimiser.
+        steps: of the optimiser; for L-BFGS, iterations.
+        decay_at: shares of the steps after which Adam's rate is divided by 10.
+        box: whether a guess is clamped to [0, 1] after each step of Adam.
+        restarts: guesses from different starts; the least distance of gradients, without priors, counts.
+    """
+
+    objective: str = "cosine"
+    total_variation: float = 0.0
+    statistics: float = 0.0
+    labels: str = "inferred"
+    optimiser: str = "signed-adam"
+    learning_rate: float = 0.1
+    steps: int = 4800
+    decay_at: tuple[float, ...] = (3 / 8, 5 / 8, 7 / 8)
+    box: bool = True
+    restarts: int = 1
+
+    def __post_init__(self) -> None:
+        for name, value, choices in (
+            ("objective", self.objective, OBJECTIVES),
+            ("labels", self.labels, LABELS),
+            ("optimiser", self.optimiser, OPTIMISERS),
+        ):
+            if value not in choices:
+                raise ConfigError(f"no {name} is called {value!r}: {did_you_mean(value, choices)}")
+        for name in ("steps", "restarts"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
+        for name in ("total_variation", "statistics"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least 0, its weight")
+        if not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"learning_rate={self.learning_rate}: above 0")
+        if not all(0 < share < 1 for share in self.decay_at):
+            raise ConfigError(f"decay_at={self.decay_at}: shares of the steps, between 0 and 1")
+
+
+DLG = InversionConfig(
+    objective="squared", labels="optimised", optimiser="lbfgs", learning_rate=1.0, steps=3000, box=False
+)
+IDLG = InversionConfig(
+    objective="squared", labels="inferred", optimiser="lbfgs", learning_rate=1.0, steps=3000, box=False
+)
+INVERTING_GRADIENTS = InversionConfig(total_variation=1e-1)
+GRAD_ATTACK = InversionConfig(
+    total_variation=1e-1, statistics=5e-3, labels="known", optimiser="adam", steps=10_000
+)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The start of a guess; labels only if they are optimised."""
+
+    units: Tensor  # (B, C, H, W), see _images
+    labels: Tensor | None  # (B, classes) logits
+    generator: torch.Generator  # that drew it
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The end of a guess, and its cost."""
+
+    images: Tensor  # (B, C, H, W) in [0, 1]
+    labels: Tensor  # (B, classes) logits, or nothing
+    cost: float
+    history: Tensor  # (steps,)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The target of a guess."""
+
+    target: Tensor  # (P,), in the order of the victim's parameters
+    weights: Tensor | None  # (P,), weights of entries; None: 1
+    statistics: Moments
+    labels: Tensor | None  # None: optimised
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """The rebuilt images.
+
+    Attributes:
+        images: (B, C, H, W) float32 in [0, 1], in the order of `labels`, which may differ from that of the
+            batch: see assess.matching.
+        labels: (B,) int64, given, inferred or optimised.
+        cost: distance of the gradients of these images from the shared ones, without priors.
+        costs: (R,) of each restart; infinite if it diverged.
+        history: (S,) the cost of the best restart at each step of Adam, or each 20 of L-BFGS.
+    """
+
+    images: Tensor
+    labels: Tensor
+    cost: float
+    costs: Tensor
+    history: Tensor = field(repr=False)
+
+
+def invert(
+    model: nn.Module,
+    shared: Gradients,
+    knows: ThreatModel,
+    config: InversionConfig,
+    *,
+    loss: Loss = functional.cross_entropy,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Inversion:
+    """Rebuild the images behind one gradient; see `invert_all`."""
+    (inversion,) = invert_all(model, [shared], [knows], config, loss=loss, seed=seed, progress=progress)
+    return inversion
+
+
+def invert_all(
+    model: nn.Module,
+    shared: Sequence[Gradients],
+    knows: Sequence[ThreatModel],
+    config: InversionConfig,
+    *,
+    loss: Loss = functional.cross_entropy,
+    at_once: int = 16,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Inversion]:
+    """Rebuild the images behind several gradients of one model, each by itself.
+
+    Args:
+        model: float images in [0, 1] -> logits, in the mode of the gradients: in training mode its
+            batch norm sees the statistics of the batch. It is not changed.
+        shared: for each problem, maps every trained parameter's name to its gradient.
+        knows: for each problem; they may differ in labels and statistics only.
+        config: see InversionConfig; DLG, IDLG, INVERTING_GRADIENTS and GRAD_ATTACK are published ones.
+        loss: the client's loss of logits and labels. Optimised labels are probabilities.
+        at_once: guesses that Adam follows as one batch: several times as fast as one by one for small
+            networks, with as many times the memory. L-BFGS follows one at a time.
+        seed: decides the starts of guesses.
+        progress: called after each step with the numbers done and planned.
+
+    Raises:
+        DataError: gradients do not fit the model, are not finite, or are all zero.
+        ConfigError: labels are needed and unknown, statistics of a model without any, or a model whose
+            gradient does not change with the image.
+    """
+    if not shared or len(shared) != len(knows):
+        raise DataError(f"{len(shared)} gradients with {len(knows)} threat models: one of each, at least 1")
+    if any(in_common(known) != in_common(knows[0]) for known in knows):
+        raise ConfigError("problems of one call may differ in labels and statistics only: call once for each")
+    victim = _victim(model, knows[0], config, loss)
+    problems = [
+        problem_of(victim, gradients, known, config, seed=seed + 1000 * number)
+        for number, (gradients, known) in enumerate(zip(shared, knows, strict=True))
+    ]
+    guesses = [
+        (
+            problem,
+            start_of(victim, knows[0], config, torch.Generator().manual_seed(seed + 1000 * number + restart)),
+        )
+        for number, problem in enumerate(problems)
+        for restart in range(config.restarts)
+    ]
+    candidates = _follow_all(victim, guesses, config, at_once, progress)
+    return [
+        _best(number, problem, candidates[number * config.restarts : (number + 1) * config.restarts])
+        for number, problem in enumerate(problems)
+    ]
+
+
+def _victim(model: nn.Module, knows: ThreatModel, config: InversionConfig, loss: Loss) -> Victim:
+    norms = tracking_norms(model) if config.statistics else ()
+    if config.statistics and not norms:
+        raise ConfigError(
+            f"statistics={config.statistics}: no batch norm of this model has running statistics: set it to 0"
+        )
+    return Victim(model, loss, knows.local_steps, knows.local_rate, norms, knows.local_batch)
+
+
+def _follow_all(
+    victim: Victim,
+    guesses: Sequence[tuple[Problem, Guess]],
+    config: InversionConfig,
+    at_once: int,
+    progress: Callable[[int, int], None] | None,
+) -> list[Candidate]:
+    """Follow all guesses. Raises ConfigError if no gradient changes with its guess."""
+    if not any(gradient_moves(victim, problem, guess) for problem, guess in guesses):
+        raise ConfigError(
+            "the gradient of this model does not change with the image, as if ReLUs pass nothing or the "
+            "second derivatives of its activations vanish: no guess can be improved"
+        )
+    many = 1 if config.optimiser == "lbfgs" else max(1, at_once)
+    parts = [guesses[begin : begin + many] for begin in range(0, len(guesses), many)]
+    candidates: list[Candidate] = []
+    for done, part in enumerate(parts):
+
+        def count(step: int, done: int = done) -> None:
+            if progress is not None:
+                progress(done * config.steps + step, len(parts) * config.steps)
+
+        objective = Objective(victim, config, [problem for problem, _ in part])
+        candidates += follow(objective, [guess for _, guess in part], config, count)
+    return candidates
+
+
+def _best(number: int, problem: Problem, candidates: Sequence[Candidate]) -> Inversion:
+    """Choose the candidate of the least cost. Raises DataError if none has a finite one."""
+    best = min(candidates, key=lambda candidate: candidate.cost)
+    if best.cost == math.inf:
+        raise DataError(
+            f"problem {number}: no start led to finite numbers: use more restarts, or a lower rate"
+        )
+    labels = problem.labels if problem.labels is not None else best.labels.argmax(1).cpu()
+    costs = torch.tensor([candidate.cost for candidate in candidates])
+    return Inversion(best.images.float().cpu(), labels, best.cost, costs, best.history)
+
+
+_CENTRE, _UNIT = 0.5, 0.25
+_LOW, _HIGH = (0 - _CENTRE) / _UNIT, (1 - _CENTRE) / _UNIT
+_DECAY = 0.1
+_ATTEMPTS = 5  # of L-BFGS, from new starts, if it diverges
+_STRETCH = 20  # iterations of L-BFGS between checks
+_REMEMBERED = 100  # steps that L-BFGS remembers
+_LEAST = 1e-30
+_STAND_INS = 256  # images for label inference
+_BETAS, _EPSILON = (0.9, 0.999), 1e-8  # of Adam
+
+
+def total_variation(images: Tensor) -> Tensor:
+    """Return mean |dx| + mean |dy| of (..., H, W), over everything."""
+    return images.diff(dim=-1).abs().mean() + images.diff(dim=-2).abs().mean()
+
+
+def start_of(
+    victim: Victim, knows: ThreatModel, config: InversionConfig, generator: torch.Generator
+) -> Guess:
+    """Draw a guess."""
+    dtype = next(iter(victim.parameters.values())).dtype
+    units = torch.randn(knows.batch, *knows.shape, generator=generator, dtype=dtype)
+    labels = None
+    if config.labels == "optimised":
+        with torch.no_grad():
+            classes = victim.model(_images(units).to(victim.device)).shape[1]
+        labels = torch.randn(knows.batch, classes, generator=generator, dtype=dtype).to(victim.device)
+    return Guess(units.to(victim.device), labels, generator)
+
+
+def _images(units: Tensor) -> Tensor:
+    return _CENTRE + _UNIT * units
+
+
+def gradient_moves(victim: Victim, problem: Problem, guess: Guess) -> bool:
+    """Whether the gradient of a guess changes with the guess, tested in one random direction."""
+    images = _images(guess.units).requires_grad_()
+    labels = problem.labels if guess.labels is None else guess.labels.softmax(1)
+    assert labels is not None
+    gradient, _ = victim.shared_by(images, labels.to(victim.device), many=False)
+    direction = torch.randn(gradient.shape, generator=torch.Generator().manual_seed(0), dtype=gradient.dtype)
+    (slope,) = torch.autograd.grad(gradient @ direction.to(gradient.device), [images], allow_unused=True)
+    return slope is not None and bool(slope.any())
+
+
+class Objective:
+    """The function to minimise, for some guesses at once, each with its own problem. State: the problems."""
+
+    def __init__(self, victim: Victim, config: InversionConfig, problems: Sequence[Problem]) -> None:
+        self._victim, self._config = victim, config
+        self._known = [
+            (
+                problem.target,
+                problem.weights,
+                problem.statistics,
+                None if problem.labels is None else problem.labels.to(victim.device),
+            )
+            for problem in problems
+        ]
+        self._together = _stack(self._known)
+
+    def __call__(self, units: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        """(Q, B, C, H, W) and (Q, B, classes) -> the objective and the distance of gradients, (Q,) each."""
+        if len(units) > 1:
+            inputs = (units, labels, *self._together)
+            axes = tuple(None if tensors is None else 0 for tensors in inputs)
+            both: tuple[Tensor, Tensor] = vmap(self._of_guess, in_dims=axes)(*inputs)
+            return both
+        optimised = None if labels is None else labels[0]
+        total, cost = self._of_guess(units[0], optimised, *self._known[0], many=False)
+        return total[None], cost[None]
+
+    def _of_guess(
+        self,
+        units: Tensor,
+        optimised: Tensor | None,
+        target: Tensor,
+        weights: Tensor | None,
+        statistics: Moments,
+        known: Tensor | None,
+        *,
+        many: bool = True,
+    ) -> tuple[Tensor, Tensor]:
+        labels = known if optimised is None else optimised.softmax(1)
+        assert labels is not None
+        gradient, moments = self._victim.shared_by(_images(units), labels, many=many)
+        cost = _distance(gradient, target, weights, self._config.objective)
+        total = cost
+        if self._config.total_variation:
+            total = total + self._config.total_variation * total_variation(units)
+        if self._config.statistics:
+            distances = [
+                (ours - theirs).square().sum().clamp(min=_LEAST).sqrt()
+                for name, pair in statistics.items()
+                for ours, theirs in zip(moments[name], pair, strict=True)
+            ]
+            total = total + self._config.statistics * torch.stack(distances).sum()
+        return total, cost
+
+
+def _distance(gradient: Tensor, target: Tensor, weights: Tensor | None, objective: str) -> Tensor:
+    """Measure the distance of two gradients, (P,) each."""
+    if objective == "squared":
+        squares = (gradient - target).square()
+        return (squares if weights is None else weights * squares).sum()
+    ours, theirs = (gradient, target) if weights is None else (weights * gradient, weights * target)
+    # Root by root: for a model certain of its label, a product of energies may underflow.
+    norms = [energy.sum().clamp(min=_LEAST).sqrt() for energy in (gradient * ours, target * theirs)]
+    return 1 - (gradient * theirs).sum() / (norms[0] * norms[1])
+
+
+def _stack(known: Sequence[Any]) -> Any:
+    """Stack the known values of all problems along a new first axis; None stays None."""
+    first = known[0]
+    if first is None:
+        return None
+    if isinstance(first, Tensor):
+        return torch.stack(list(known))
+    if isinstance(first, dict):
+        return {name: _stack([tensors[name] for tensors in known]) for name in first}
+    return tuple(_stack(tensors) for tensors in zip(*known, strict=True))
+
+
+def follow(
+    objective: Objective, guesses: Sequence[Guess], config: InversionConfig, count: Callable[[int], None]
+) -> list[Candidate]:
+    """Move guesses to the least cost they can reach; L-BFGS follows one.
+
+    Args:
+        objective: for as many problems as guesses.
+        guesses: the starts.
+        config: the optimiser and its settings.
+        count: called with the number of steps done.
+    """
+    if config.optimiser == "lbfgs":
+        (guess,) = guesses
+        return [_follow_lbfgs(objective, guess, config, count)]
+    return _follow_adam(objective, guesses, config, count)
+
+
+def _follow_adam(
+    objective: Objective, guesses: Sequence[Guess], config: InversionConfig, count: Callable[[int], None]
+) -> list[Candidate]:
+    units = torch.stack([guess.units for guess in guesses]).requires_grad_()
+    optimised = [guess.labels for guess in guesses if guess.labels is not None]
+    labels = torch.stack(optimised).requires_grad_() if optimised else None
+    variables = [units] if labels is None else [units, labels]
+    moments = [(torch.zeros_like(variable), torch.zeros_like(variable)) for variable in variables]
+    history = []
+    for step in range(config.steps):
+        passed = sum(step >= share * config.steps for share in config.decay_at)
+        total, cost = objective(units, labels)
+        history.append(cost.detach())
+        slopes = torch.autograd.grad(total.sum(), variables)
+        with torch.no_grad():
+            for variable, slope, (first, second) in zip(variables, slopes, moments, strict=True):
+                signed = config.optimiser == "signed-adam" and variable is units
+                _adam(
+                    variable,
+                    slope.sign() if signed else slope,
+                    first,
+                    second,
+                    rate=config.learning_rate * _DECAY**passed,
+                    step=step + 1,
+                )
+            if config.box:
+                units.clamp_(_LOW, _HIGH)
+        count(step + 1)
+    return _ends(objective, units, labels, torch.stack(history))
+
+
+def _adam(variable: Tensor, slope: Tensor, first: Tensor, second: Tensor, *, rate: float, step: int) -> None:
+    """Step Adam in place, Kingma & Ba 2015, Algorithm 1; torch.optim takes more than twice as long."""
+    first.lerp_(slope, 1 - _BETAS[0])
+    second.mul_(_BETAS[1]).addcmul_(slope, slope, value=1 - _BETAS[1])
+    size = second.sqrt().div_(math.sqrt(1 - _BETAS[1] ** step)).add_(_EPSILON)
+    variable.addcdiv_(first, size, value=-rate / (1 - _BETAS[0] ** step))
+
+
+def _follow_lbfgs(
+    objective: Objective, guess: Guess, config: InversionConfig, count: Callable[[int], None]
+) -> Candidate:
+    for _ in range(_ATTEMPTS):
+        candidate = _minimise_lbfgs(objective, guess, config, count)
+        if candidate.cost < math.inf:
+            break
+        labels = None if guess.labels is None else _draw(guess.labels, guess.generator)
+        guess = Guess(_draw(guess.units, guess.generator), labels, guess.generator)
+    return candidate
+
+
+def _draw(like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(like.shape, generator=generator, dtype=like.dtype).to(like.device)
+
+
+def _minimise_lbfgs(
+    objective: Objective, guess: Guess, config: InversionConfig, count: Callable[[int], None]
+) -> Candidate:
+    units = guess.units[None].clone().requires_grad_()
+    labels = None if guess.labels is None else guess.labels[None].clone().requires_grad_()
+    variables = [units] if labels is None else [units, labels]
+    optimiser = torch.optim.LBFGS(
+        variables,
+        lr=config.learning_rate,
+        max_iter=_STRETCH,
+        history_size=_REMEMBERED,
+        tolerance_grad=0.0,
+        tolerance_change=0.0,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        total, _ = objective(units, labels)
+        total.sum().backward(inputs=variables)
+        return total.sum()
+
+    history = []
+    for done in range(0, config.steps, _STRETCH):
+        value = optimiser.step(closure)
+        if not bool(value.isfinite()) or not bool(units.isfinite().all()):
+            break
+        history.append(value.detach())
+        count(min(done + _STRETCH, config.steps))
+    ran_off = torch.full((), math.inf, device=units.device)
+    return _ends(objective, units, labels, torch.stack(history or [ran_off])[:, None])[0]
+
+
+def _ends(objective: Objective, units: Tensor, labels: Tensor | None, history: Tensor) -> list[Candidate]:
+    units = units.detach().clamp(_LOW, _HIGH)  # also without a box: the cost is that of the images returned
+    _, cost = objective(units, labels)
+    images = _images(units).clamp(0, 1)
+    cost = torch.where(cost.isfinite() & images.flatten(1).isfinite().all(1), cost.detach(), math.inf)
+    none = units.new_empty(0)
+    return [
+        Candidate(
+            images[i], none if labels is None else labels[i].detach(), cost[i].item(), history[:, i].cpu()
+        )
+        for i in range(len(units))
+    ]
+
+
+def problem_of(
+    victim: Victim, shared: Gradients, knows: ThreatModel, config: InversionConfig, *, seed: int
+) -> Problem:
+    """Set up the problem of one gradient; inferred labels use stand-in images of that seed.
+
+    Raises:
+        DataError, ConfigError: see invert_all.
+    """
+    target = _check(victim, shared)
+    statistics = {}
+    for name in victim.norms:
+        known = victim.running if knows.statistics is None else knows.statistics
+        if name not in known:
+            raise DataError(
+                f"the known statistics lack {name}: give those of all {len(victim.norms)} batch norms"
+            )
+        mean, variance = known[name]
+        statistics[name] = (mean.to(victim.device), variance.to(victim.device))
+    labels = None
+    if config.labels == "known" and knows.labels is None:
+        raise ConfigError("labels='known', but the threat model has none: give them, or infer labels")
+    if config.labels == "known":
+        labels = knows.labels
+    elif config.labels == "inferred":
+        generator = torch.Generator().manual_seed(seed)
+        counts = label_inference.counts(
+            victim.model,
+            {name: gradient / knows.local_rate for name, gradient in target.items()},
+            knows.batch,
+            label_inference.stand_ins(knows.shape, _STAND_INS, generator),
+            local_steps=knows.local_steps,
+            change=target,
+        )
+        labels = torch.arange(len(counts)).repeat_interleave(counts)
+    flat = torch.cat([gradient.flatten() for gradient in target.values()])
+    return Problem(flat, _weights(target, knows), statistics, labels)
+
+
+def _check(victim: Victim, shared: Gradients) -> dict[str, Tensor]:
+    """Return the gradient in the order of the parameters. Raises DataError."""
+    missing = [name for name in victim.names if name not in shared]
+    foreign = [name for name in shared if name not in victim.names]
+    if missing or foreign:
+        problems = [
+            f"{what} {names[0]}" for what, names in (("lacks", missing), ("has unknown", foreign)) if names
+        ]
+        raise DataError(
+            f"the gradient is of another model: it {' and '.join(problems)} "
+            f"({len(missing)} lacking, {len(foreign)} unknown): give one for every trained parameter"
+        )
+    for name in victim.names:
+        wanted, shape = victim.parameters[name].shape, shared[name].shape
+        if wanted != shape:
+            raise DataError(
+                f"the gradient of {name} is {tuple(shape)} where the parameter is {tuple(wanted)}: "
+                "it is of another model"
+            )
+        if not bool(shared[name].isfinite().all()):
+            raise DataError(f"the gradient of {name} has numbers that are not finite: nothing can be matched")
+    if not any(bool(shared[name].any()) for name in victim.names):
+        raise DataError("the gradient is zero everywhere: it contains nothing about the images")
+    return {
+        name: shared[name].detach().to(victim.device, weight.dtype)
+        for name, weight in victim.parameters.items()
+    }
+
+
+def _weights(target: Gradients, knows: ThreatModel) -> Tensor | None:
+    """Return the (P,) weights of a gradient's entries; None if all are equal."""
+    if not knows.noise and not knows.pruned:
+        return None
+    weights = torch.cat([_trust(gradient, knows).flatten() for gradient in target.values()])
+    if not bool(weights.any()):
+        raise ConfigError(
+            f"no entry of this gradient counts with noise={knows.noise:g}: nothing can be matched"
+        )
+    return weights
+
+
+def _trust(target: Tensor, knows: ThreatModel) -> Tensor:
+    """Weigh entries: 0 for pruned ones, and tensors by their share of signal."""
+    weight = torch.ones((), device=target.device, dtype=target.dtype)
+    if knows.noise:
+        energy = target.square().sum()
+        weight = (1 - target.numel() * knows.noise**2 / energy.clamp(min=_LEAST)).clamp(min=0)
+    return weight * (target != 0) if knows.pruned else weight.expand_as(target)

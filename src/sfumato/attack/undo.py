@@ -1,0 +1,318 @@
+"""Guess the original behind a release, by a network trained on other people's photographs.
+
+A restorer undoes a protection of images; an inverter draws the image behind a private feature. The adversary
+needs only this library and photographs of their own: they protect these as the device does, and learn the way
+back. Under squared error they learn the mean of all originals that a release leaves possible, so that lost
+details come back blurred.
+
+Source of the inverter: Dosovitskiy & Brox 2016, Sec. 3; Osia et al. 2018 (docs/papers.md, "DPFE"), Sec. 6.3
+and Fig. 10, judge private features by this decoder.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato.attack import saturation
+from sfumato.attack.saturation import Training, Validation, hold_out
+from sfumato.base.hardware import autocast, device_of, resolve, to_device
+from sfumato.data.labelled import draw_rows
+from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.images import check_batch, to_float, to_uint8
+from sfumato.networks import DnCNN, UNet, UpConvolutional
+from sfumato.networks.weights import initial_weights
+
+NETWORKS: dict[str, Callable[[int], nn.Module]] = {"dncnn": DnCNN, "unet": UNet}
+
+_BATCH = 64  # releases at once, in use
+_VALIDATED = 64  # photographs of held-out people that decide when to stop
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestorationConfig:
+    """The strength of the adversary.
+
+    Attributes:
+        network: "unet", with a wide view, or "dncnn", with a narrow view at full resolution.
+        steps: of training, at most; it ends when the validation stops improving, see attack.saturation.
+        batch: images a step.
+        learning_rate: of Adam, falling to 0 at the end.
+    """
+
+    network: str = "unet"
+    steps: int = 1000
+    batch: int = 32
+    learning_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if self.network not in NETWORKS:
+            raise ConfigError(
+                f"no network is called {self.network!r}: {did_you_mean(self.network, NETWORKS)}"
+            )
+        _check(self, steps=1, batch=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InversionConfig:
+    """The strength of the adversary.
+
+    Attributes:
+        steps: of training, at most; it ends when the validation stops improving, see attack.saturation.
+        batch: pairs a step.
+        learning_rate: of Adam, falling to 0 at the end.
+        width: of the decoder, see UpConvolutional.
+    """
+
+    steps: int = 2000
+    batch: int = 64
+    learning_rate: float = 1e-3
+    width: int = 32
+
+    def __post_init__(self) -> None:
+        _check(self, steps=1, batch=1, width=1)
+
+
+def _check(config: RestorationConfig | InversionConfig, **least: int) -> None:
+    """Raise ConfigError for settings of a training that are too small."""
+    for name, bound in least.items():
+        if getattr(config, name) < bound:
+            raise ConfigError(f"{name}={getattr(config, name)}: at least {bound}")
+    if not 0 < config.learning_rate < math.inf:
+        raise ConfigError(f"learning_rate={config.learning_rate:g}: above 0")
+
+
+class Undoer(nn.Module):
+    """Guesses originals of what arrives. State: the weights of its network.
+
+    Attributes:
+        trained: the training; None if it was not trained.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trained: Training | None = None
+
+    def read(self, received: Tensor) -> Tensor:
+        """Prepare received releases for the network."""
+        raise NotImplementedError
+
+    def check(self, received: Tensor) -> None:
+        """Raise DataError for releases that it cannot read."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def restore(self, received: Tensor) -> Tensor:
+        """Guess originals from N releases as received. -> (N, C, H, W) uint8. Raises DataError, see check."""
+        self.check(received)
+        self.eval()
+        device = device_of(self)
+        parts = [to_uint8(self(self.read(to_device(part, device)))) for part in received.split(_BATCH)]
+        return torch.cat(parts).to(received.device)
+
+
+class Restorer(Undoer):
+    """Guesses originals of images."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, released: Tensor) -> Tensor:
+        """(N, C, H, W) float -> (N, C, H, W) float32, not clamped."""
+        with autocast(resolve("auto", released.device), released.device):
+            guess: Tensor = self.network(released.contiguous(memory_format=torch.channels_last))
+        return guess.float()
+
+    def read(self, received: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 -> float."""
+        return to_float(received)
+
+    def check(self, received: Tensor) -> None:
+        """Raise DataError unless they are images."""
+        check_batch(received)
+
+
+class Inverter(Undoer):
+    """Guesses images from features. State: the weights of its decoder, and moments of the training features.
+
+    Attributes:
+        mean: (D,), of the training features.
+        spread: (D,), their standard deviation; 1 if it is 0.
+    """
+
+    mean: Tensor
+    spread: Tensor
+
+    def __init__(self, decoder: nn.Module, mean: Tensor, spread: Tensor) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.register_buffer("mean", mean)
+        self.register_buffer("spread", spread)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, D) float64 -> (N, C, H, W) float32, not clamped."""
+        # In float64: float32 would lose the difference of large numbers.
+        scaled = ((features - self.mean) / self.spread).float()
+        with autocast(resolve("auto", features.device), features.device):
+            images: Tensor = self.decoder(scaled)
+        return images.float()
+
+    def read(self, received: Tensor) -> Tensor:
+        """(N, D) -> float64."""
+        return received.double()
+
+    def check(self, received: Tensor) -> None:
+        """Raise DataError unless they are features of the dimension of training, and finite."""
+        check_features(received)
+        if received.shape[1] != len(self.mean):
+            raise DataError(
+                f"features of {received.shape[1]} numbers: this decoder was trained on features of "
+                f"{len(self.mean)}: train one on such features"
+            )
+
+
+def train_restorer(
+    clean: Tensor,
+    protected: Callable[[Tensor, int], Tensor],
+    config: RestorationConfig,
+    *,
+    people: Tensor | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    device: torch.device | None = None,
+) -> Restorer:
+    """Train a network to undo a protection, by mean squared error, on pictures of other people.
+
+    Args:
+        clean: (N, C, H, W) uint8, photographs of the adversary.
+        protected: maps a batch and a step to the batch as received, with fresh noise at each step.
+        config: see RestorationConfig.
+        people: (N,) who is on each photograph: some are held out to decide when to stop; None: all differ.
+        seed: decides weights and order.
+        progress: called after each step with the numbers done and planned.
+        device: trains the network, which stays there; None for the CPU, which makes all draws.
+
+    Raises:
+        DataError: there are no photographs.
+    """
+    check_batch(clean)
+    if not len(clean):
+        raise DataError("a restorer is trained on at least one photograph")
+    with initial_weights(seed):
+        restorer = Restorer(NETWORKS[config.network](clean.shape[1])).to(device)
+    held, chosen = _hold_out(len(clean), people, seed)
+    seen = protected(clean[chosen], config.steps) if len(chosen) else clean[chosen]
+    own = clean[~held]
+
+    def pairs(rows: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        return protected(own[rows], step), own[rows]
+
+    _train(restorer, pairs, len(own), (seen, clean[chosen]), config, seed, progress)
+    return restorer
+
+
+def train_inverter(
+    features: Tensor,
+    images: Tensor,
+    config: InversionConfig,
+    *,
+    people: Tensor | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    device: torch.device | None = None,
+) -> Inverter:
+    """Train a decoder of features, by mean squared error, on images of other people.
+
+    The paper does not say: each number of a feature is first scaled to mean 0 and variance 1.
+
+    Args:
+        features: (N, D), of the images, as received: with the noise of the release.
+        images: (N, C, H, W) uint8, photographs of the adversary; for sides see UpConvolutional.
+        config: see InversionConfig.
+        people, seed, progress, device: see train_restorer.
+
+    Raises:
+        DataError: fewer than two pairs, unequal numbers of features and images, features that are not
+            finite, or sides that the decoder cannot draw.
+    """
+    check_batch(images)
+    check_features(features)
+    if len(features) != len(images):
+        raise DataError(
+            f"{len(features)} features for {len(images)} images: give the feature of each image, in order"
+        )
+    if len(images) < 2:
+        raise DataError(f"a decoder is trained on at least 2 features and their images, got {len(images)}")
+    exact = features.double()
+    spread, mean = torch.std_mean(exact, dim=0)
+    channels, height, width = images.shape[1:]
+    with initial_weights(seed):
+        decoder = UpConvolutional(features.shape[1], (channels, height, width), width=config.width)
+    # Differences in the last digit of float32 are rounding and must not be amplified.
+    inverter = Inverter(decoder, mean, torch.where(spread > 1e-7 * mean.abs(), spread, 1.0)).to(device)
+    held, chosen = _hold_out(len(images), people, seed)
+    own, known = exact[~held], images[~held]
+
+    def pairs(rows: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        return own[rows], known[rows]
+
+    _train(inverter, pairs, len(own), (exact[chosen], images[chosen]), config, seed, progress)
+    return inverter
+
+
+def _hold_out(count: int, people: Tensor | None, seed: int) -> tuple[Tensor, Tensor]:
+    """(N,) bool of the photographs that no training sees, and rows of those that validate it."""
+    who = torch.arange(count) if people is None else people
+    held = hold_out(who, most=_VALIDATED, seed=seed)
+    return held, held.nonzero()[:, 0][draw_rows(who[held], _VALIDATED, seed=seed)]
+
+
+def _train(
+    network: Undoer,
+    pairs: Callable[[Tensor, int], tuple[Tensor, Tensor]],
+    count: int,
+    validation: tuple[Tensor, Tensor],
+    config: RestorationConfig | InversionConfig,
+    seed: int,
+    progress: Progress | None,
+) -> None:
+    """Train on what arrives and its (B, C, H, W) uint8 images, of `count` rows; validate by the PSNR."""
+    device, generator = device_of(network), torch.Generator().manual_seed(seed)
+    asked, wanted = network.read(to_device(validation[0], device)), to_float(validation[1])
+
+    def loss(step: int) -> Tensor:
+        received, images = pairs(torch.randint(count, (config.batch,), generator=generator), step)
+        guesses = network(network.read(to_device(received, device)))
+        return functional.mse_loss(guesses, to_float(to_device(images, device)))
+
+    def judge() -> float:
+        error = functional.mse_loss(network(asked).to(wanted.device), wanted).item()
+        return -10 * math.log10(max(error, 1e-10))
+
+    network.trained = saturation.train(
+        loss,
+        network,
+        ceiling=config.steps,
+        learning_rate=config.learning_rate,
+        validation=Validation(figure="PSNR in dB", judge=judge, gain=0.05) if len(asked) else None,
+        progress=progress,
+    )
+
+
+def check_features(features: Tensor) -> None:
+    """Raise DataError unless `features` are (N, D) finite real numbers, D at least 1."""
+    if features.ndim != 2 or not features.shape[1] or features.is_complex():
+        raise DataError(f"features are (N, D) numbers, got {tuple(features.shape)} {features.dtype}")
+    bad = (~features.isfinite()).any(dim=1).nonzero().flatten()
+    if len(bad):
+        raise DataError(
+            f"{len(bad)} of {len(features)} features have numbers that are not finite, the first in row "
+            f"{int(bad[0])}: leave them out, or mend their extractor"
+        )

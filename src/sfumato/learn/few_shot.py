@@ -1,0 +1,606 @@
+"""FS-PIC: few-shot classification of protected images, by prototypes behind an optional denoiser.
+
+Source: Parnami et al. 2022, Sec. IV, Algorithm 1. The three models compared there are
+`train(..., Clear())` tested on protected images, `train` with `denoiser_depth=None`, and `train` with a
+denoiser. The paper writes the Euclidean distance; we use its square, as Snell et al. 2017 do.
+
+Beyond the paper: releases with one value for each cell of pixels are denoised and embedded as these
+values (`cell`), and an encoder may be trained to classify before it is trained on episodes
+(`pretraining_epochs`).
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import pydantic
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from sfumato import artefacts
+from sfumato.base.hardware import autocast, device_of, resolve, to_device
+from sfumato.data.labelled import LabelledImages, split_by_class
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.episodes import Sampler, Shape, seed_of
+from sfumato.errors import ConfigError
+from sfumato.images import to_float, to_uint8
+from sfumato.learn.augmentation import augment
+from sfumato.learn.calibration import measure_refusal
+from sfumato.learn.fit import Progress, Run, adam, fit
+from sfumato.learn.gallery import answers_of_episodes
+from sfumato.learn.method import (
+    Precision,
+    Spec,
+    check_least,
+    describing,
+    make_portable,
+    protection_of,
+    training_card,
+)
+from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototype_logits
+from sfumato.learn.refusal import Refusal
+from sfumato.learn.start import START_FIELD, begin
+from sfumato.networks import DnCNN
+from sfumato.networks.classifiers import ENCODERS, check_network, check_widths, make_encoder
+from sfumato.networks.encoders.pretrained import PretrainedEncoder, check_card, on_card
+from sfumato.networks.onnx_network import OnnxNetwork
+from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
+from sfumato.protect import Protection, enlarge
+from sfumato.protect.parameters import cell_in_pixels
+from sfumato.protect.release import artefact_of, cell_of
+
+_KIND, _CHECKPOINT = "few-shot", "few-shot checkpoint"
+_EMBED_BATCH = 256
+
+# Clean and released (B, C, H, W) uint8 images of an episode; in pretraining also the (B,) classes of as many.
+Batch = tuple[Tensor, Tensor, Tensor | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewShotConfig:
+    """The settings of training a few-shot model; the defaults are the paper's for CelebA, with Conv-4.
+
+    Attributes:
+        way, shot, queries: N, K and Q of a training episode.
+        within: a label whose value the classes of an episode share, in training and in validation, such as
+            "alphabet": they are harder to distinguish. None: any classes.
+        epochs: at most; `episodes_per_epoch` episodes each.
+        episodes_per_step: a step of Adam follows the mean gradient of this many, each of which batch norm
+            sees by itself; one in the paper. They divide `episodes_per_epoch`.
+        patience: epochs of episodes without a better validation accuracy before training stops.
+        validation_way, validation_shot, validation_queries, validation_episodes: of its measurement.
+        learning_rate: of Adam; halved every `halve_every` epochs.
+        encoder: "conv4" or "resnet12"; or one that was trained before, see networks.pretrained, which is
+            frozen unless its `rate` is set. Ignored if `train` is given a module.
+        widths: of the four blocks of "resnet12"; None for those of the paper, 64, 128, 256 and 512. Half of
+            each is a quarter of the operations.
+        start: the initial weights of a Conv-4: "drawn", of an encoder that the library ships, which has
+            learned from drawn worlds, see learn.start; or "random", as in the paper.
+        denoiser_depth: layers of the DnCNN in front, 8 in the paper; None for no denoiser.
+        denoiser_width: its filters, 64 in the paper.
+        cell: the networks see an image as the means of square cells of this side; 1 for every pixel,
+            as in the paper. None: as the protection releases it, which holds no more than these values, at a
+            fraction of the operations (docs/results.md). A denoiser then has nothing to remove from pixelized
+            images, whose cells have no noise.
+        pretraining_epochs: the first epochs, in which the encoder learns to classify all training classes by
+            a linear layer, which is then removed: for large encoders. Batches are as large as an episode,
+            and as many a step.
+        flips: whether every other training image is mirrored left to right, by chance, before it is
+            protected: for photographs, not for characters.
+        shifts: the most pixels that every training image is moved by, up or down and left or right, before
+            it is protected; its edges are repeated.
+        warps: the most that every training image is turned, scaled and sheared, before it is protected: the
+            number added to each entry of the identity, 2 x 2, such as 0.2. Below 0.5, at which no image is
+            turned over.
+        precision: see `sfumato.base.hardware`.
+    """
+
+    way: int = 5
+    shot: int = 5
+    queries: int = 5
+    epochs: int = 200
+    episodes_per_epoch: int = 100
+    episodes_per_step: int = 1
+    patience: int = 20
+    validation_way: int = 5
+    validation_shot: int = 5
+    validation_queries: int = 5
+    validation_episodes: int = 200
+    learning_rate: float = 1e-3
+    halve_every: int = 20
+    encoder: str = "conv4"
+    start: str = field(default="drawn", metadata=START_FIELD)
+    denoiser_depth: int | None = 8
+    denoiser_width: int = 64
+    cell: int | None = None
+    pretraining_epochs: int = 0
+    flips: bool = False
+    shifts: int = 0
+    warps: float = 0.0
+    precision: str = "auto"
+    widths: tuple[int, ...] | None = None
+    within: str | None = None
+
+    def __post_init__(self) -> None:
+        check_network(self.encoder, ENCODERS, what="encoder")
+        check_widths(self.encoder, self.widths)
+        check_least(
+            self,
+            denoiser_depth=2,
+            epochs=1,
+            episodes_per_epoch=1,
+            episodes_per_step=1,
+            patience=1,
+            halve_every=1,
+            validation_episodes=1,
+            cell=1,
+            shifts=0,
+        )
+        if self.episodes_per_epoch % self.episodes_per_step:
+            raise ConfigError(
+                f"episodes_per_step={self.episodes_per_step}: a divisor of "
+                f"episodes_per_epoch={self.episodes_per_epoch}"
+            )
+        if not 0 <= self.warps < 0.5:
+            raise ConfigError(f"warps={self.warps:g}: from 0, which changes nothing, to below 0.5")
+        if not 0 <= self.pretraining_epochs <= self.epochs:
+            raise ConfigError(f"pretraining_epochs={self.pretraining_epochs}: from 0 to epochs={self.epochs}")
+        for shape in ("episode", "validation_episode"):
+            getattr(self, shape)  # checks way, shot and queries
+
+    @property
+    def episode(self) -> Shape:
+        """The shape of a training episode."""
+        return Shape(way=self.way, shot=self.shot, queries=self.queries)
+
+    @property
+    def validation_episode(self) -> Shape:
+        """The shape of a validation episode."""
+        return Shape(way=self.validation_way, shot=self.validation_shot, queries=self.validation_queries)
+
+
+# Parnami et al. 2022, Table II.
+FS_PIC_OMNIGLOT = FewShotConfig(way=60, shot=5, queries=5, epochs=500, patience=50)
+FS_PIC_CELEBA = FewShotConfig(way=5, shot=5, queries=5, epochs=200, patience=20)
+FS_PIC_MINIIMAGENET = FewShotConfig(way=5, shot=5, queries=15, epochs=200, patience=20)
+
+
+class FewShotModel(nn.Module):
+    """An encoder, with a denoiser in front or without. State: their weights.
+
+    Attributes:
+        protection: that of its training.
+        cell: the networks see means of square cells of this side.
+        card: its settings, data digest, validation accuracy and privacy spent.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        denoiser: nn.Module | None,
+        *,
+        protection: Protection,
+        cell: int,
+        card: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.denoiser = denoiser
+        self.protection = protection
+        self.cell = cell
+        self.card = card
+        # Measurably faster on a processor, the more so in bfloat16 (benchmarks/episode.py).
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, protected: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, C, h, w) float32, as `prepare` makes it -> the same denoised, and (N, D) embeddings.
+
+        Mixed precision ends here: distances are differences of large numbers.
+        """
+        images = protected.contiguous(memory_format=torch.channels_last)
+        with autocast(self.card["precision"], images.device):
+            denoised = images if self.denoiser is None else self.denoiser(images)
+            embeddings = self.encoder(denoised)
+        return denoised.float(), embeddings.float()
+
+    def prepare(self, images: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 -> (N, C, h, w) float32, the means of cells that the networks see."""
+        if self.cell == 1:
+            return to_float(images)
+        # Cells that the border cuts short are divided by the pixels they have.
+        return functional.avg_pool2d(to_float(images), self.cell, ceil_mode=True, count_include_pad=False)
+
+    def embed(self, released: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 images, from `Release.images()` -> (N, D) float32 embeddings."""
+        return self._infer(released, lambda images: self(images)[1])
+
+    @torch.no_grad()
+    def fit_encoder(self, released: Tensor, codes: Tensor) -> None:
+        """Standardises and whitens the outputs of an encoder that was trained before; others stay."""
+        if not isinstance(self.encoder, PretrainedEncoder):
+            return
+        encoder = self.encoder.encoder
+
+        def raw(images: Tensor) -> Tensor:
+            return encoder.raw(images if self.denoiser is None else self(images)[0])
+
+        self.encoder.fit(self._infer(released, raw), codes)
+
+    def denoise(self, released: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 released images -> uint8 denoised ones; unchanged without a denoiser.
+
+        A denoiser of cells gives cells, each enlarged to its pixels.
+        """
+        if self.denoiser is None:
+            return released
+        size = (released.shape[2], released.shape[3])
+        return self._infer(
+            released,
+            lambda images: enlarge(to_uint8(self(images)[0]).cpu(), cell=self.cell, size=size),
+        )
+
+    @torch.no_grad()
+    def _infer(self, released: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        self.eval()
+        device = device_of(self)
+        parts = released.split(_EMBED_BATCH)
+        return torch.cat([function(self.prepare(to_device(part, device))).cpu() for part in parts])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model as an artefact."""
+        card = {"kind": _KIND, "cell": self.cell, **make_portable(self.card)}
+        artefacts.save(path, self.state_dict(), card)
+
+
+class _Card(artefacts.Card):
+    config: FewShotConfig
+    spec: Spec
+    channels: artefacts.Channels
+    precision: Precision
+    cell: artefacts.Side
+    shape: artefacts.ImageShape | None = None
+    made_of: artefacts.Sha256 | None = None
+    refusal: Refusal | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _parts_fit(self) -> "_Card":
+        if self.shape is not None and self.shape[0] != self.channels:
+            raise ValueError(f"shape: of {self.shape[0]} channels, and channels is {self.channels}")
+        check_card(self.config.encoder)
+        if self.config.denoiser_width < 1:
+            raise ValueError(f"config.denoiser_width={self.config.denoiser_width}: at least 1")
+        if self.shape is not None and self.config.denoiser_depth is not None:
+            artefacts.check_map(self.config.denoiser_width, self.shape, self.cell)
+        return self
+
+
+def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> FewShotModel:
+    """Reads a model that `FewShotModel.save` wrote.
+
+    `encoder`: a module of the same architecture, for a model that was trained with the user's own. Raises
+    ArtefactError: damaged, foreign, or the weights do not fit the encoder.
+    """
+    tensors, card = artefacts.load(path, kind=_KIND, schema=_Card)
+    cell = card.pop("cell")
+    with describing(path, _KIND), no_larger_than(tensors):
+        settings = dict(card["config"])
+        if settings.get("widths") is not None:
+            settings["widths"] = tuple(settings["widths"])  # JSON has lists
+        config = replace(FewShotConfig(**settings), cell=cell)
+        protection = protection_of(card["spec"], card.get("made_of"), path)
+        card["spec"] = protection.spec
+        model = make_untrained(card["channels"], config, protection, encoder=encoder, card=card)
+    cure = "pass the encoder module that it was trained with" if encoder is None else "another architecture"
+    take_weights(model, tensors, path, cure=f" ({cure})")
+    return model
+
+
+@torch.no_grad()
+def operations(model: FewShotModel, shape: Sequence[int]) -> int | None:
+    """The multiply-adds of the networks for one (C, H, W) image, in convolutions and linear layers.
+
+    None for a graph of ONNX, whose operations are not counted.
+    """
+    model.eval()
+    if any(isinstance(part, OnnxNetwork) for part in model.modules()):
+        return None
+    counter = FlopCounterMode(display=False)
+    with counter:
+        model.embed(torch.zeros(1, *shape, dtype=torch.uint8))
+    return counter.get_total_flops() // 2
+
+
+def make_untrained(
+    channels: int,
+    config: FewShotConfig,
+    protection: Protection,
+    *,
+    encoder: nn.Module | None = None,
+    card: dict[str, Any] | None = None,
+    seed: int = 0,
+    size: tuple[int, int] | None = None,
+) -> FewShotModel:
+    """Makes the model of `config` for a protection, with initial weights from `seed`.
+
+    If all images have one size, (H, W), cells that are shares of them are in pixels of that size.
+    """
+    cell = config.cell
+    if cell is None:
+        # A share of an image is of unknown pixels if its size is not known.
+        known = encoder is None and (size or isinstance(cell_of(protection), int))
+        cell = cell_in_pixels(protection, *(size or (1, 1))) if known else 1
+    with initial_weights(seed):
+        if encoder is None:
+            # The last maps are as large as they would be at full resolution.
+            pools = max(0, 4 - round(math.log2(cell)))
+            encoder = make_encoder(config.encoder, channels, pools=pools, widths=config.widths)
+        denoiser = None
+        if config.denoiser_depth is not None:
+            denoiser = DnCNN(channels, depth=config.denoiser_depth, width=config.denoiser_width)
+    card = card or {"precision": resolve(config.precision)}
+    return FewShotModel(encoder, denoiser, protection=protection, cell=cell, card=card)
+
+
+def train(
+    data: LabelledImages,
+    protection: Protection,
+    config: FewShotConfig,
+    *,
+    target: str = "class",
+    validation: LabelledImages | None = None,
+    encoder: nn.Module | None = None,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    losses: Callable[[Tensor], None] | None = None,
+    device: torch.device | None = None,
+) -> FewShotModel:
+    """Trains by Algorithm 1 and returns the model of the epoch with the best validation accuracy.
+
+    Every image is protected anew in every episode, by seeded noise: these copies stay with the trainer.
+
+    Args:
+        data: clean images to train on.
+        protection: of the images; `Clear()` gives the clean-trained baseline.
+        target: the label to classify.
+        validation: images of other classes for early stopping; None holds back 15% of the classes.
+        encoder: any module from (N, C, H, W) float images to (N, D); None for the one that config names.
+            It is trained in place, except for parameters without requires_grad, and sees every pixel unless
+            config.cell is set.
+        seed, checkpoint, progress, losses, device: see learn.method.
+
+    Raises DataError: too few classes or images for an episode, or no label `config.within`.
+    """
+    if validation is None:  # other classes
+        parts = split_by_class(data.label(target).codes, shares=(0.85, 0.15, 0.0), seed=seed)
+        data, validation = data.rows(parts["train"]), data.rows(parts["validation"])
+    draw = _batches(data, protection, config, target, seed)
+    named = on_card(config.encoder)
+    channels, height, width = data.images.shape[1:]
+    card = training_card(
+        data,
+        {**asdict(config), "encoder": named},
+        seed=seed,
+        precision=config.precision,
+        device=device,
+        spec=protection.spec,
+        encoder=named if encoder is None else type(encoder).__name__,
+        channels=channels,
+        target=target,
+    )
+    model = make_untrained(
+        channels, config, protection, encoder=encoder, card=card, seed=seed, size=(height, width)
+    )
+    if encoder is None:
+        card["start"] = begin(model.encoder, config.start)
+    judge = _Validation(validation, target, protection, config, seed)
+    model.to(device)
+    classes, codes = data.label(target).codes.unique(return_inverse=True)
+
+    def fit_encoder() -> None:
+        if isinstance(model.encoder, PretrainedEncoder):
+            model.fit_encoder(protection.release(data.images, seeded_noise(seed, 0)).images(), codes)
+
+    fit_encoder()
+    if any(parameter.requires_grad for parameter in model.parameters()):
+        size = model.embed(data.images[:1]).shape[1] if config.pretraining_epochs else 0
+        run, step = make_step(model, config, outputs=(len(classes), size), device=device)
+
+        def batches(epoch: int) -> Iterator[list[Batch]]:
+            run.set_rate(config.learning_rate * 0.5 ** (epoch // config.halve_every))
+            return draw(epoch)
+
+        def episodes(done: int, planned: int) -> None:
+            if progress is not None:
+                progress(done * config.episodes_per_step, planned * config.episodes_per_step)
+
+        fit(
+            run,
+            batches,
+            step,
+            epochs=config.epochs,
+            steps=config.episodes_per_epoch // config.episodes_per_step,
+            judge=lambda: judge.accuracy(model),
+            patience=config.patience,
+            patient_from=config.pretraining_epochs,
+            checkpoint=checkpoint,
+            progress=episodes,
+            losses=losses,
+        )
+        card |= {**run.outcome, "curve": run.curve}
+        if isinstance(model.encoder, PretrainedEncoder) and not model.encoder.encoder.rate:
+            fit_encoder()  # to the denoised images
+    else:  # every learning part was computed in closed form
+        card |= {"epochs": 0, "validation_accuracy": judge.accuracy(model)}
+    judge.measure(model)
+    card["shape"] = [channels, height, width]
+    card["made_of"] = artefact_of(protection)
+    return model
+
+
+def make_step(
+    model: FewShotModel,
+    config: FewShotConfig,
+    *,
+    outputs: tuple[int, int] = (0, 0),
+    device: torch.device | None = None,
+) -> tuple[Run, Callable[[Sequence[Batch]], Tensor]]:
+    """The run of a training, and its step: one of Adam on the mean loss of batches, which it returns.
+
+    `outputs`: classes and dimension of the layer of pretraining; none without it.
+    """
+    layers = nn.ParameterDict({"classifier": torch.zeros(outputs)} if all(outputs) else {})
+    run = Run(
+        model,
+        adam(config.learning_rate),
+        kind=_CHECKPOINT,
+        identity={"cell": model.cell, **model.card},
+        beside=layers,
+        device=device,
+    )
+
+    def loss_of(batch: Batch) -> Tensor:
+        clean, released = (to_device(part, run.device) for part in batch[:2])
+        if batch[2] is None:
+            return fs_pic_loss(model, clean, released, config.episode)
+        denoised, embeddings = model(model.prepare(released))
+        logits = embeddings @ layers["classifier"].T
+        loss = functional.cross_entropy(logits, to_device(batch[2], run.device), label_smoothing=0.1)
+        return loss + _denoising_loss(model, denoised, clean)
+
+    def step(batches: Sequence[Batch]) -> Tensor:
+        mean = torch.zeros((), device=run.device)
+        for batch in batches:
+            loss = loss_of(batch) / len(batches)
+            loss.backward()
+            mean += loss.detach()
+        return run.update(mean)
+
+    return run, step
+
+
+def fs_pic_loss(model: FewShotModel, clean: Tensor, released: Tensor, shape: Shape) -> Tensor:
+    """The joint loss of one episode: denoising loss + mean negative log-likelihood of the queries.
+
+    Source: Parnami et al. 2022, Eq. (7), on values in [0, 1]. The denoising loss is Eq. (6): half the
+    squared error of an image, SUMMED over its values, mean over images. Algorithm 1 there writes MSE; with
+    a mean over the values the weight is so small that the denoiser serves only the classifier, and its
+    output is less like the original than its input.
+
+    `clean`, `released`: (N * (K + Q), C, H, W) uint8, class by class, support before queries.
+    """
+    denoised, embeddings = model(model.prepare(released))
+    by_class = embeddings.unflatten(0, (shape.way, -1))  # (N, K + Q, D)
+    means = by_class[:, : shape.shot].mean(1)  # (N, D)
+    logits = prototype_logits(by_class[:, shape.shot :].flatten(0, 1), means)  # (N * Q, N)
+    labels = torch.arange(shape.way, device=logits.device).repeat_interleave(shape.queries)
+    return functional.cross_entropy(logits, labels) + _denoising_loss(model, denoised, clean)
+
+
+def _denoising_loss(model: FewShotModel, denoised: Tensor, clean: Tensor) -> Tensor:
+    """Half the squared error of an image, summed over its values, mean over images; 0 without a denoiser."""
+    if model.denoiser is None:
+        return denoised.new_zeros(())
+    return (denoised - model.prepare(clean)).square().flatten(1).sum(1).mean() / 2
+
+
+def _sampler(data: LabelledImages, target: str, config: FewShotConfig, shape: Shape) -> Sampler:
+    return Sampler(data.label(target), shape, None if config.within is None else data.label(config.within))
+
+
+def _batches(
+    data: LabelledImages, protection: Protection, config: FewShotConfig, target: str, seed: int
+) -> Callable[[int], Iterator[list[Batch]]]:
+    """The episodes, or pretraining batches, of each step of an epoch, protected anew."""
+    sampler = _sampler(data, target, config, config.episode)
+    codes = data.label(target).codes.unique(return_inverse=True)[1]
+
+    def of_epoch(epoch: int) -> Iterator[list[Batch]]:
+        order, noise = torch.Generator().manual_seed(seed_of(seed, epoch)), seeded_noise(seed, epoch)
+        pretraining = epoch < config.pretraining_epochs
+
+        def batch(rows: Tensor) -> Batch:
+            images = augment(
+                data.images[rows], order, flips=config.flips, shifts=config.shifts, warps=config.warps
+            )
+            return images, protection.release(images, noise).images(), codes[rows] if pretraining else None
+
+        if pretraining:
+            size = config.way * (config.shot + config.queries)
+            drawn = torch.randint(len(data), (config.episodes_per_epoch, size), generator=order)
+        else:
+            drawn = sampler.draw(config.episodes_per_epoch, order).flatten(1)  # (E, N * (K + Q))
+        for step in drawn.split(config.episodes_per_step):
+            yield [batch(rows) for rows in step]
+
+    return of_epoch
+
+
+class _Validation:
+    """One fixed set of validation episodes, of images protected once each."""
+
+    def __init__(
+        self, data: LabelledImages, target: str, protection: Protection, config: FewShotConfig, seed: int
+    ) -> None:
+        sampler = _sampler(data, target, config, config.validation_episode)
+        generator = torch.Generator().manual_seed(seed)
+        drawn, self._rows = sampler.draw(config.validation_episodes, generator).unique(return_inverse=True)
+        # The last number separates this noise from that of every epoch.
+        self._released = protection.release(data.images[drawn], seeded_noise(seed, config.epochs)).images()
+        self._codes = data.label(target).codes[drawn]
+        self._shot = config.validation_shot
+
+    def accuracy(self, model: FewShotModel) -> float:
+        """Mean over the episodes."""
+        return episode_accuracies(model.embed(self._released), self._rows, shot=self._shot).mean().item()
+
+    def measure(self, model: FewShotModel) -> None:
+        """Adds its refusal to a model's card, see calibration.measure_refusal."""
+        measured, reason = measure_refusal(
+            *(model.embed(self._released).numpy(), self._codes.numpy()),
+            way=self._rows.shape[1],
+            shot=self._shot,
+        )
+        model.card |= {"refusal": None if measured is None else measured.card(), "no_refusal": reason}
+
+
+def evaluate(
+    model: FewShotModel,
+    data: LabelledImages,
+    *,
+    way: int,
+    shot: int,
+    queries: int = 15,
+    episodes: int = 600,
+    target: str = "class",
+    protection: Protection | None = None,
+    seed: int = 0,
+) -> Accuracy:
+    """Mean accuracy over test episodes, on images protected once each.
+
+    A device releases an image once, for any number of episodes: only images that an episode draws are
+    protected and embedded.
+
+    Args:
+        model: from `train` or `load`.
+        data: clean images of new classes.
+        way, shot, queries, episodes, target: the test.
+        protection: None for that of the training.
+        seed: of the episodes and of the noise. The episodes do not depend on the model or the protection,
+            so models are compared on the same ones.
+
+    Raises DataError: too few classes or images for an episode.
+    """
+    protection = protection or model.protection
+    sampler = Sampler(data.label(target), Shape(way=way, shot=shot, queries=queries))
+    generator = torch.Generator().manual_seed(seed)
+    drawn, rows = sampler.draw(episodes, generator).unique(return_inverse=True)
+    embeddings = model.embed(protection.release(data.images[drawn], seeded_noise(seed)).images())
+    answers = answers_of_episodes(
+        embeddings.numpy(), rows.numpy(), shot=shot, refusal=Refusal.of_card(model.card.get("refusal"))
+    )
+    return Accuracy.of_answers(answers, drawn[rows][:, :, shot:], sampler.shape, protection.spec)
