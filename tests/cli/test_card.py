@@ -14,11 +14,10 @@ def test_the_card_is_printed(command: Command, tmp_path: Path):
     assert "of 1,000 equally likely people more than 3.2%" in said.out  # 2^5 of 1,000
 
 
-def test_it_is_written_as_a_page_and_as_markdown_once(command: Command, tmp_path: Path):
-    words = ("show", encoder(tmp_path / "c.safetensors", bits=5), "--html", "c.html", "--markdown", "c.md")
-    assert command(*words).out == "card: c.html\ncard: c.md\n"
+def test_it_is_written_as_a_page_once(command: Command, tmp_path: Path):
+    words = ("show", encoder(tmp_path / "c.safetensors", bits=5), "--html", "c.html")
+    assert command(*words).out == "card: c.html\n"
     assert Path("c.html").read_text().startswith("<!DOCTYPE html>")
-    assert Path("c.md").read_text().startswith("# c.safetensors\n")
     check_mistake(command(*words), "c.html: already exists: name another file, or replace it with --force")
     assert command(*words, "--force").code == 0
 

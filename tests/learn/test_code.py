@@ -157,8 +157,8 @@ def test_the_accuracy_of_a_card_is_that_of_a_service_which_has_only_the_file(
     )
     accuracy = code.evaluate(model, test, shape, target="headwear", episodes=50)
     assert accuracy.mean == pytest.approx(right.mean(), abs=1e-6)
-    judge = code._Judge(people.split("validation"), CodeConfig(**QUICK, **size), "headwear")
-    assert model.card["validation_accuracy"] == judge.measure_served(model)
+    judge = code._Judge(model, people.split("validation"), CodeConfig(**QUICK, **size), "headwear")
+    assert model.card["validation_accuracy"] == judge.measure_served()
 
 
 # Losses

@@ -10,10 +10,9 @@ from PIL import Image
 
 from sfumato import artefacts, data
 from sfumato.episodes import Sampler, Shape
-from sfumato.errors import ArtefactError, ConfigError
+from sfumato.errors import ConfigError
 from sfumato.images import to_float
 from sfumato.learn import classifier, code, few_shot
-from sfumato.learn import start as starts
 from sfumato.learn.prototypes import episode_accuracies
 from sfumato.learn.start import begin, by_content
 from sfumato.networks import Conv4
@@ -143,14 +142,5 @@ def test_settings_without_a_start_have_the_digest_that_they_had_when_all_starts_
     ],
 )
 def test_no_other_name_is_taken(config: object):
-    with pytest.raises(ConfigError, match="no start is called 'drwan': did you mean 'drawn'"):
+    with pytest.raises(ConfigError, match=r"did you mean 'drawn'.* own are an encoder, such as encoder="):
         config()  # type: ignore[operator]
-
-
-def test_a_file_that_is_no_start_is_refused(tmp_path: Path):
-    other = tmp_path / "other.safetensors"
-    artefacts.save(other, {"a": torch.zeros(2)}, {"kind": starts.KIND})
-    with pytest.raises(ArtefactError, match="no weights of a Conv-4 of 64 filters"):
-        begin(Conv4(3), str(other))
-    with pytest.raises(ArtefactError, match=r"none\.safetensors: No such file or directory: name a file"):
-        begin(Conv4(3), str(tmp_path / "none.safetensors"))

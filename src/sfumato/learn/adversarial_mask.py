@@ -18,7 +18,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -42,6 +42,7 @@ from sfumato.learn.method import (
     classes_of,
     codes_of,
     count_in_words,
+    in_batches,
     load_model,
     training_card,
 )
@@ -63,7 +64,6 @@ SELECTIONS = ("straight-through", "soft")
 RELEASES = ("hard", "soft", "shape")
 
 _CHECKPOINT = "mask checkpoint"
-_BATCH = 256
 _RESTORER_WIDTH, _RESTORER_LEVELS = 8, 3
 _SHARPNESS = 10.0  # the initial scale of similarities
 
@@ -76,25 +76,20 @@ class MaskConfig:
         keep: the share of the pixels to reveal, above 0 and below 1.
         adversarial: False trains without adversarial steps, the paper's baseline.
         predictor_batches: main steps before each adversarial one.
-        batch: images a step, at most: an epoch is cut into equal parts. Gradients are not accumulated over
-            parts of a batch: batch norm would see each by itself, and train another model.
+        batch: images a step, at most: an epoch is cut into equal parts.
         epochs: passes over all images.
         learning_rate: of Adam.
         masker_width: filters of the U-Net at full resolution; twice as many after each halving.
         levels: how often it halves.
-        selection: "straight-through": masks of 0 and 1, as a device applies them, and the gradient as if they
-            were the scores. Or "soft", the paper's: revealed pixels are multiplied by their scores, hidden
-            ones too, and the scores of revealed pixels alone learn from the main loss.
+        selection: "straight-through", masks of 0 and 1; or "soft", the paper's: see `split`.
         anneal_from: the share revealed in the first epoch; it falls to `keep` over the first half of the
             epochs. None: `keep` from the start.
         flips: whether every other training image is mirrored left to right, by chance.
-        against: the weight of the reversed gradient of an adversary, who distinguishes people by the shown
-            pixels; 0 for no adversary. Not in the paper. See Adversary.
+        against: the weight of the reversed gradient of an Adversary, who distinguishes people by the shown
+            pixels; 0 for no adversary.
         values: the values that a device will send, which choose the best epoch: "hard", the shown pixels;
-            "soft", their products with their scores, as published, for releases of `values=soft`; or "shape",
-            only which pixels they are, for releases of `values=shape`, on which the networks are trained. The
-            hidden part of a shape says the same as the shown one, so the paper's adversarial steps do not
-            apply.
+            "soft", their products with their scores, as published; or "shape", only which pixels they are, on
+            which the networks are then trained, without the paper's adversarial steps.
         precision: see `sfumato.base.hardware`.
     """
 
@@ -173,10 +168,7 @@ class MaskModel(nn.Module):
         return tuple(self.card["classes"])
 
     def scores(self, images: Tensor) -> Tensor:
-        """The soft mask. (N, C, H, W) uint8 -> (N, 1, H, W) float32 in [0, 1]; see protect.mask.
-
-        Raises DataError for images of another size than in training.
-        """
+        """The soft mask. (N, C, H, W) uint8 of the training's size -> (N, 1, H, W) float32 in [0, 1]."""
         check_batch(images)
         check_shape(images, self.card["shape"], "mask")
         self.eval()
@@ -200,14 +192,14 @@ class MaskModel(nn.Module):
     @torch.no_grad()
     def classify(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 masked images -> (N,) int64, indices of `classes`."""
-        self.eval()
-        parts = []
-        device = device_of(self)
-        for part in released.split(_BATCH):
+        device = device_of(self.eval())
+
+        def guess(part: Tensor) -> Tensor:
             with autocast(self.card["precision"], device):
-                logits = self.predictor(as_input(part, device))
-            parts.append(logits.float().argmax(1))
-        return torch.cat(parts).to(released.device)
+                logits: Tensor = self.predictor(as_input(part, device))
+            return logits.float().argmax(1)
+
+        return in_batches(guess, released).to(released.device)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an artefact for `protect.parse("mask:artefact=PATH")`."""
@@ -233,11 +225,7 @@ def load(path: str | os.PathLike[str]) -> MaskModel:
 
 
 def evaluate(model: MaskModel, data: LabelledImages) -> float:
-    """The share of images that the predictor names by the pixels that a device would show.
-
-    Raises:
-        DataError: images of another size, or of unknown classes.
-    """
+    """The share of images that the predictor names by the pixels that a device would show."""
     codes = codes_of(data, model.card["target"], model.classes, "mask")
     return (model.classify(model.mask_images(data.images)) == codes).double().mean().item()
 
@@ -254,13 +242,10 @@ def make_untrained(card: dict[str, Any], config: MaskConfig, *, seed: int) -> Ma
 class Adversary(nn.Module):
     """The adversary against whom a mask is trained: they name the person by the shown pixels.
 
-    Not in the mask paper, whose adversarial step hides the TASK in the HIDDEN pixels. This adversary looks
-    for the PERSON in the SHOWN ones. They restore the image from a release, and embed it so that releases of
-    one person are near each other; the gradient of all that they minimise reaches the masker reversed (Ganin
-    & Lempitsky 2015).
-
-    They learn from episodes of N people: one release of each is known, and the others are to be named. So
-    they do not learn the training people, but the differences between people, also unseen ones.
+    Not in the mask paper, whose adversarial step hides the TASK in the HIDDEN pixels. They restore the image
+    from a release, and embed it so that releases of one person are near each other; the gradient of all that
+    they minimise reaches the masker reversed (Ganin & Lempitsky 2015). In episodes of N people one release of
+    each is known, and the others are to be named: so they learn the differences between people, also unseen.
 
     State: the weights of a restorer, and of an encoder of its images, and a scale of cosines.
     """
@@ -327,35 +312,20 @@ def train(
         data: clean images to train on.
         target: the label that the task needs.
         sensitive: the label of the person, if `config.against` is above 0.
-        people: images with that label, for the adversary, whom the mask learns to reveal less; they
-            need not have the target. None for `data`.
+        people: images with that label, for the adversary; they need not have the target. None for `data`.
         validation: other images of the same classes. Their accuracy under the mask of `keep` chooses the best
             epoch, with an adversary among those of the second half; None for the last epoch.
         seed, checkpoint, progress, losses, device: see learn.method.
 
-    Raises:
-        DataError: fewer than two classes, images that are too small, classes that are only in `validation`,
-            people of another size than the images, or fewer than two people with two images.
-        ConfigError: `keep` is less than a pixel of these images, a step has fewer images than processes, or
-            one of `config.against` and `sensitive` is given without the other.
+    Raises DataError and ConfigError for what `trainable` refuses, and for people that are no adversary's.
     """
     classes = trainable(data, config, target, validation)  # fails now, not after an epoch
     codes = codes_of(data, target, classes, "mask")
     people = data if people is None else people
     sampler = _sampler(people, config, target=target, sensitive=sensitive, shape=data.images.shape[1:])
-    card = training_card(
-        data,
-        asdict(config),
-        seed=seed,
-        precision=config.precision,
-        device=device,
-        shape=list(data.images.shape[1:]),
-        classes=list(classes),
-        target=target,
-        sensitive=sensitive,
-        people=None if sampler is None else people.digest,
-        validation=None if validation is None else validation.digest,
-    )
+    own = {"classes": list(classes), "target": target, "sensitive": sensitive, "validation": validation}
+    card = training_card(data, config, seed=seed, device=device, **own)
+    card["people"] = None if sampler is None else people.digest
     model = make_untrained(card, config, seed=seed)
     training = Training(model, config, device=device)
     steps = -(-len(data) // config.batch)  # of an epoch
@@ -403,7 +373,7 @@ def train(
 def _sampler(
     people: LabelledImages, config: MaskConfig, *, target: str, sensitive: str | None, shape: torch.Size
 ) -> Sampler | None:
-    """The adversary's episodes; None without an adversary. Raises DataError and ConfigError: see train."""
+    """The adversary's episodes; None without an adversary."""
     if (config.against > 0) != (sensitive is not None):
         raise ConfigError(
             f"against={config.against:g} and sensitive={sensitive}: give both, a weight and the label that "
@@ -420,7 +390,11 @@ def _sampler(
 def trainable(
     data: LabelledImages, config: MaskConfig, target: str, *others: LabelledImages | None
 ) -> tuple[str, ...]:
-    """The classes of the training images, if a mask can be trained on them. Raises as train does."""
+    """The classes of the training images, if a mask can be trained on them.
+
+    Raises DataError for one class, for classes that only others have, and for images that are too small, and
+    ConfigError if `keep` is less than a pixel of these images.
+    """
     classes = classes_of(data, target, "mask", *others)
     height, width = data.images.shape[2:]
     least = max(2**config.levels, 16)
@@ -472,17 +446,9 @@ class Training:
         beside = nn.ModuleDict()
         if config.against > 0:
             beside["adversary"] = Adversary(model.card["shape"][0], seed=model.card["seed"])
-        self.run = Run(
-            model,
-            adam(config.learning_rate),
-            kind=_CHECKPOINT,
-            identity=model.card,
-            beside=beside,
-            device=device,
-        )
-        self._config = config
-        self._beside = beside
-        self._count = 0
+        rate = adam(config.learning_rate)
+        self.run = Run(model, rate, kind=_CHECKPOINT, identity=model.card, beside=beside, device=device)
+        self._config, self._beside, self._count = config, beside, 0
 
     def start_epoch(self) -> None:
         """Sets K, and the networks to training mode."""
@@ -503,17 +469,15 @@ class Training:
         with self._autocast():
             logits = self.model.predictor(revealed)
         loss = functional.cross_entropy(logits.float(), to_device(codes, self.run.device))
-        return self.run.minimise(loss if people is None else loss + self._adversarys_loss(people, way))
-
-    def _adversarys_loss(self, people: Tensor, way: int) -> Tensor:
-        """The loss of the adversary; its gradient reaches the masker reversed."""
+        if people is None:
+            return self.run.minimise(loss)
         adversary = self._beside["adversary"]
         assert isinstance(adversary, Adversary)
         revealed, _ = self._mask(people)
         with self._autocast():
             restored, embedded = adversary(reverse_gradient(revealed, self._config.against))
         restoring = functional.mse_loss(restored, as_input(people, self.run.device))
-        return restoring + adversary.naming_loss(embedded, way)
+        return self.run.minimise(loss + (restoring + adversary.naming_loss(embedded, way)))
 
     def obfuscator_step(self, images: Tensor) -> Tensor:
         """Updates only the masker to minimise the cross-entropy of Φ(x_o) with the uniform distribution.

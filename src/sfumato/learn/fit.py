@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from pydantic import Field
@@ -59,11 +59,8 @@ def adam(rate: float) -> Optimiser:
 class Run:
     """A training under way. State: weights, optimiser, the validation curve, and the best weights so far.
 
-    Attributes:
-        parameters: all trained ones, without frozen ones.
-        device: of the parameters.
-        epoch: the number of finished epochs.
-        curve: the values of the judge after each of them; empty without validation.
+    `parameters` are those that are trained, without frozen ones; `epoch` counts finished epochs, and `curve`
+    has the value of the judge after each of them.
     """
 
     def __init__(
@@ -79,13 +76,12 @@ class Run:
         """Prepares to train.
 
         Args:
-            model: to train.
+            model: to train, on `device`, or on its own.
             optimiser: makes one of all parameters, such as `adam`.
             kind: of its checkpoints.
             identity: settings, data and seed, which must be equal to resume this run from a checkpoint.
             beside: layers that are trained with the model and removed at the end, such as an
                 adversary. Their names do not begin with "model", "best" or "optimiser".
-            device: where to train; None for the model's device.
         """
         self.model = model if device is None else model.to(device)
         self.device = device_of(model)
@@ -117,9 +113,8 @@ class Run:
     def begin_from(self, other: "Run", part: nn.Module) -> None:
         """Gives a part of the model the weights and the momenta of an equal one that another run trained."""
         part.load_state_dict(other.model.state_dict())
-        parameters = list(part.parameters())
-        state = optimiser_state(other._optimiser, list(other.model.parameters()))
-        set_optimiser_state(self._optimiser, parameters, state)
+        state = _optimiser_state(other._optimiser, list(other.model.parameters()))
+        _set_optimiser_state(self._optimiser, list(part.parameters()), state)
 
     def minimise(self, loss: Tensor) -> Tensor:
         """Follows the gradient of a loss, which it returns."""
@@ -151,8 +146,7 @@ class Run:
         tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
         if self._best is not None and self.stale:
             tensors |= {f"best.{k}": v for k, v in self._best.items()}
-        tensors |= self._beside.state_dict()
-        tensors |= optimiser_state(self._optimiser, self.parameters)
+        tensors |= self._beside.state_dict() | _optimiser_state(self._optimiser, self.parameters)
         progress = {"epoch": self.epoch, "accuracies": self.curve}
         artefacts.save(path, tensors, {"kind": self._kind, "run": self._identity, **progress})
 
@@ -163,12 +157,12 @@ class Run:
         with resuming(path):
             self.curve = card.get("accuracies", [])
             self.epoch = card["epoch"]
-            weights = under("model.", tensors)
-            best = under("best.", tensors) if self.stale else weights
+            weights = _under("model.", tensors)
+            best = _under("best.", tensors) if self.stale else weights
             self.model.load_state_dict(best)  # as a check: it is needed at the end
             self.model.load_state_dict(weights)
             self._beside.load_state_dict({k: tensors[k] for k in self._beside.state_dict()})
-            set_optimiser_state(self._optimiser, self.parameters, tensors)
+            _set_optimiser_state(self._optimiser, self.parameters, tensors)
             self._best = best if self.curve else None
 
 
@@ -195,19 +189,14 @@ def fit(
         run: the training.
         batches: epoch -> its batches, one a step. It is called before the networks are in training mode.
         step: follows the gradients of one batch by `Run.update`, and returns the loss.
-        epochs: at most.
-        steps: of an epoch; None if epochs differ.
+        epochs, steps: at most, and of an epoch; None if epochs differ.
         judge: the quality of the model, from 0 to 1, larger is better. The weights of the best epoch
             are kept; without a judge, those of the last. None for an epoch that does not count.
-        patience: epochs without a better one before training stops; None for all epochs.
-        patient_from: the epoch from which they count.
-        checkpoint: a file written after each epoch. Training resumes from an existing one; the caller removes
-            it when it is no longer needed.
+        patience: epochs without a better one before training stops, counted from `patient_from`.
+        checkpoint: a file written after each epoch. Training resumes from an existing one, or raises
+            ArtefactError if it belongs to another run; the caller removes it when it is no longer needed.
         progress: called after each step (or unequal epoch) with the numbers done and planned.
         losses: called after each step with its loss, on the model's device: reading it waits for the step.
-
-    Raises:
-        ArtefactError: the checkpoint belongs to another run.
     """
 
     def advance() -> bool:
@@ -233,25 +222,18 @@ def fit(
     run.take_best()
 
 
-class Resumable(Protocol):
-    """A process that can be stopped, and resumed from a checkpoint: see Run."""
-
-    def save(self, path: StrPath) -> None: ...  # noqa: D102
-    def resume(self, path: StrPath) -> None: ...  # noqa: D102
-
-
 def to_the_end(
-    run: Resumable,
+    run: Any,
     advance: Callable[[], bool],
     saved: Callable[[], None] = lambda: None,
     *,
     checkpoint: StrPath | None,
     every: int = 1,
 ) -> None:
-    """Advances to the end, from an existing checkpoint. All finished work is saved.
+    """Advances a run, which has `save` and `resume`, to the end, from an existing checkpoint.
 
     `advance` by an epoch, or by a step, is False if the run is over, and nothing was done. `saved` is called
-    after each, once the checkpoint, if any, is written.
+    after each, once the checkpoint, if any, is written. All finished work is saved.
     """
     if checkpoint is not None and Path(checkpoint).exists():
         run.resume(checkpoint)
@@ -288,10 +270,9 @@ def resuming(path: StrPath) -> Iterator[None]:
         raise ArtefactError(f"{path}: damaged: start anew, or from an older checkpoint") from error
 
 
-def optimiser_state(
+def _optimiser_state(
     optimiser: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]
 ) -> dict[str, Tensor]:
-    """The state of an optimiser for each parameter, under names for a checkpoint."""
     return {
         f"optimiser.{i}.{k}": v
         for i, parameter in enumerate(parameters)
@@ -300,18 +281,17 @@ def optimiser_state(
 
 
 @torch.no_grad()
-def set_optimiser_state(
+def _set_optimiser_state(
     optimiser: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Restores an optimiser from the result of `optimiser_state`."""
     for i, parameter in enumerate(parameters):
         # The fused optimiser walks through memory: its state must have the parameter's layout.
         optimiser.state[parameter] = {
             k: torch.empty_like(parameter).copy_(v) if v.shape == parameter.shape else v.to(parameter.device)
-            for k, v in under(f"optimiser.{i}.", tensors).items()
+            for k, v in _under(f"optimiser.{i}.", tensors).items()
         }
 
 
-def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors whose names begin with the prefix, without it."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

@@ -16,6 +16,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -26,6 +27,7 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.base.hardware import resolve, to_device
 from sfumato.data.labelled import LabelledImages
+from sfumato.episodes import Shape
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn.start import check_start
@@ -55,29 +57,46 @@ def kind_of(data: LabelledImages) -> str:
 
 
 def training_card(
-    data: LabelledImages,
-    settings: Mapping[str, Any],
-    *,
-    seed: int,
-    precision: str,
-    device: torch.device | None,
-    **more: Any,
+    data: LabelledImages, config: Any, *, seed: int, device: torch.device | None = None, **more: Any
 ) -> dict[str, Any]:
-    """The training part of a model's card, with `more` of a method's own."""
+    """The training part of a model's card, with `more` of a method's own; of `validation`, the digest."""
+    settings = dataclasses.asdict(config)
+    if "validation" in more:
+        more["validation"] = None if more["validation"] is None else more["validation"].digest
+    if "precision" in settings:
+        more["precision"] = resolve(config.precision, device)
     return {
-        "config": dict(settings),
+        "config": {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()},
+        "shape": list(data.images.shape[1:]),
         "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
         "seed": seed,
-        "precision": resolve(precision, device),
         "privacy_spent": None,  # of the TRAINING images: these methods protect users' images, not these
         **more,
     }
 
 
-def check_least(config: Any, **least: int) -> None:
-    """Raises ConfigError for a setting below its least value, unless it is None.
+class Episodic:
+    """Settings of a training in episodes: their shapes, and the learning rate, which is halved at times."""
 
-    Also for a learning rate that is not above 0, and for an unknown start or precision.
+    @property
+    def episode(self: Any) -> Shape:
+        """The shape of a training episode."""
+        return Shape(way=self.way, shot=self.shot, queries=self.queries)
+
+    @property
+    def validation_episode(self: Any) -> Shape:
+        """The shape of a validation episode."""
+        return Shape(way=self.validation_way, shot=self.validation_shot, queries=self.validation_queries)
+
+    def rate_at(self: Any, epoch: int) -> float:
+        """The learning rate of an epoch, counted from 0."""
+        return float(self.learning_rate * 0.5 ** (epoch // self.halve_every))
+
+
+def check_least(config: Any, **least: int) -> None:
+    """Raises ConfigError for a setting below its least value, unless it is None, and for wrong common ones.
+
+    These are the learning rate, the start, the precision and the shapes of episodes.
     """
     for name, bound in least.items():
         value = getattr(config, name)
@@ -89,6 +108,8 @@ def check_least(config: Any, **least: int) -> None:
         check_start(config.start)
     if hasattr(config, "precision"):
         resolve(config.precision)
+    if isinstance(config, Episodic):
+        _ = config.episode, config.validation_episode  # a Shape checks itself
 
 
 def finite(number: float) -> float | None:
@@ -97,11 +118,8 @@ def finite(number: float) -> float | None:
 
 
 def make_portable(card: Mapping[str, Any]) -> dict[str, Any]:
-    """A card for saving: its specs without folders."""
-    saved = dict(card)
-    if "spec" in saved:
-        saved["spec"] = portable(saved["spec"])
-    return saved
+    """A card for saving: its spec without folders."""
+    return {key: portable(value) if key == "spec" else value for key, value in card.items()}
 
 
 def protection_of(spec: str, digest: str | None, path: str | os.PathLike[str]) -> Protection:
@@ -126,10 +144,7 @@ def load_model(
     schema: type[artefacts.Card],
     untrained: Callable[[dict[str, Any]], _Model],
 ) -> _Model:
-    """Reads an artefact into the model that `untrained` makes of its card.
-
-    Raises ArtefactError: damaged, foreign, or of another kind.
-    """
+    """Reads an artefact into the model that `untrained` makes of its card; ArtefactError for others."""
     tensors, card = artefacts.load(path, kind=kind, schema=schema)
     with describing(path, kind), no_larger_than(tensors):
         model = untrained(card)
@@ -148,6 +163,11 @@ def describing(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
         ) from error
 
 
+def in_batches(function: Callable[[Tensor], Tensor], rows: Tensor, most: int = 256) -> Tensor:
+    """The result of a function for all rows, computed for 256 at a time."""
+    return torch.cat([function(part) for part in rows.split(most)])
+
+
 def as_input(images: Tensor, device: torch.device) -> Tensor:
     """(N, C, H, W) uint8 -> float32 on a device, in the fastest order of memory for convolutions."""
     return to_float(to_device(images, device)).contiguous(memory_format=torch.channels_last)
@@ -161,13 +181,13 @@ def check_shape(images: Tensor, shape: Sequence[int], learner: str, source: str 
 
 
 def count_in_words(classes: int) -> str:
-    """A number of classes in words."""
+    """Such as "1 class"."""
     return "1 class" if classes == 1 else f"{classes} classes"
 
 
 def check_apart(data: LabelledImages, targets: Sequence[str], sensitive: Sequence[str], learner: str) -> None:
     """Raises DataError for a label to keep and to remove, under one name or two."""
-    for target, name in ((target, name) for target in targets for name in sensitive):
+    for target, name in product(targets, sensitive):
         if data.are_one(target, name):
             alias = "" if name == target else f" under the name {name!r}"
             raise DataError(
@@ -178,10 +198,7 @@ def check_apart(data: LabelledImages, targets: Sequence[str], sensitive: Sequenc
 def classes_of(
     data: LabelledImages, target: str, learner: str, *others: LabelledImages | None
 ) -> tuple[str, ...]:
-    """The names of the classes to learn, ascending by code.
-
-    Raises DataError for fewer than two, and for classes that only other images have.
-    """
+    """The names of the classes to learn, ascending by code. DataError for fewer than two, and others."""
     label = data.label(target)
     classes = tuple(label.names[code] for code in data.classes(target).tolist())
     if len(classes) < 2:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from sfumato.episodes import Shape
 
@@ -23,9 +24,20 @@ def prototype_logits(queries: Tensor, prototypes: Tensor) -> Tensor:
 
     Source: Snell et al. 2017, Eq. (2); Parnami et al. 2022, Eq. (3).
     """
-    squares = prototypes.square().sum(-1)
-    cross = queries @ prototypes.mT
-    return 2 * cross - queries.square().sum(-1, keepdim=True) - squares[..., None, :]
+    own, others = queries.square().sum(-1, keepdim=True), prototypes.square().sum(-1)[..., None, :]
+    return 2 * (queries @ prototypes.mT) - own - others
+
+
+def prototypical_loss(embeddings: Tensor, shape: Shape, scale: Tensor | float = 1.0) -> Tensor:
+    """The mean negative log-likelihood of the queries of one episode, by the prototypes of its support.
+
+    `embeddings`: (N * (K + Q), D), class by class, support before queries; `scale`: of squared distances.
+    """
+    by_class = embeddings.unflatten(0, (shape.way, -1))  # (N, K + Q, D)
+    means = prototypes(by_class[:, : shape.shot])  # (N, D)
+    logits = prototype_logits(by_class[:, shape.shot :].flatten(0, 1), means) * scale  # (N * Q, N)
+    labels = torch.arange(shape.way, device=logits.device).repeat_interleave(shape.queries)
+    return functional.cross_entropy(logits, labels)
 
 
 def episode_accuracies(embeddings: Tensor, places: Tensor, *, shot: int) -> Tensor:

@@ -88,34 +88,19 @@ def train(
     observe: Callable[[int, float, Embedding], None] | None = None,
     device: torch.device | None = None,
 ) -> SemSimModel:
-    """Trains an embedding on the judgements of people.
+    """Trains an embedding on the judgements of people. For seed, checkpoint and so on see learn.method.
 
-    Args:
-        judgements: of one source, or combined from several.
-        seed, checkpoint, progress, device: see learn.method.
-        observe: called after each epoch with the number of epochs done, the mean loss of this one, and the
-            embedding, which it may put into evaluation mode.
-
-    Raises:
-        DataError: no reconstruction was recognised, or all were.
-        ConfigError: training diverges.
+    `observe` is called after each epoch with the number of epochs done, the mean loss of this one, and the
+    embedding, which it may put into evaluation mode. Raises DataError if no reconstruction was recognised, or
+    all were, and ConfigError if training diverges.
     """
     triplets(judgements, torch.Generator().manual_seed(seed))  # fails now if there are none
     precision = resolve(config.precision, device)
     with initial_weights(seed):
         embedding = Embedding(config.network, size=config.size, normalised=config.normalised)
-    card = {
-        "config": asdict(config),
-        "data": judgements.card(),
-        "seed": seed,
-        "precision": precision,
-    }
-    descent = partial(
-        torch.optim.SGD,
-        lr=config.learning_rate,
-        momentum=config.momentum,
-        nesterov=config.momentum > 0,
-    )
+    card = {"config": asdict(config), "data": judgements.card(), "seed": seed, "precision": precision}
+    momentum: dict[str, Any] = {"momentum": config.momentum, "nesterov": config.momentum > 0}
+    descent = partial(torch.optim.SGD, lr=config.learning_rate, **momentum)
     run = Run(embedding, descent, kind=_CHECKPOINT, identity=card, device=device)
     judgements = resize(judgements, config.size)
     pool = torch.cat([judgements.originals, judgements.reconstructions]).to(run.device)
@@ -146,17 +131,8 @@ def train(
             observe(run.epoch + 1, torch.stack(losses).mean().item(), embedding)
         losses.clear()
 
-    fit(
-        run,
-        batches,
-        step,
-        epochs=config.epochs,
-        steps=steps,
-        judge=look,
-        checkpoint=checkpoint,
-        progress=progress,
-        losses=losses.append,
-    )
+    more: dict[str, Any] = {"checkpoint": checkpoint, "progress": progress, "losses": losses.append}
+    fit(run, batches, step, epochs=config.epochs, steps=steps, judge=look, **more)
     return SemSimModel(embedding, card)
 
 
@@ -178,14 +154,10 @@ class Judged:
 
 
 def triplets(judgements: Judgements | Judged, generator: torch.Generator) -> Tensor:
-    """A triplet for each reconstruction, see the module.
+    """A triplet for each reconstruction, see learn.semsim: (M, 3) int64 anchors, positives and negatives.
 
-    Returns:
-        (M, 3) int64: anchor, positive and negative, as indices of the originals followed by the
-        reconstructions.
-
-    Raises:
-        DataError: no reconstruction was recognised, or all were.
+    They are indices of the originals followed by the reconstructions. Raises DataError if no reconstruction
+    was recognised, or all were.
     """
     of, first = judgements.of, len(judgements.originals)
     positives = torch.arange(len(of)) + first
