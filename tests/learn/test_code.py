@@ -128,7 +128,7 @@ def test_receivers_are_told_how_codes_spread_and_when_one_is_of_no_class(
     path = tmp_path / "code.safetensors"
     model = trained(people, CodeConfig(**QUICK, **size), validation=people.split("validation"))
     model.save(path)
-    made = code_prototypes.load(path)
+    made, _ = code_prototypes.read(path)
     assert made.spread is not None
     known = model.card["prototypes"]
     assert (made.refusal is None) == (known["refusal"] is None) == bool(known["no_refusal"])
@@ -137,7 +137,7 @@ def test_receivers_are_told_how_codes_spread_and_when_one_is_of_no_class(
     assert made.refusal_of(Code(str(path), **noise)) == made.refusal
     without = trained(people, CodeConfig(**QUICK, **size))
     without.save(path)
-    assert code_prototypes.load(path).refusal is None
+    assert code_prototypes.read(path)[0].refusal is None
 
 
 @pytest.mark.parametrize("size", [{"bits": 2}, {"bits": 6}, {"numbers": 6}])
@@ -157,7 +157,7 @@ def test_the_accuracy_of_a_card_is_that_of_a_service_which_has_only_the_file(
     )
     accuracy = code.evaluate(model, test, shape, target="headwear", episodes=50)
     assert accuracy.mean == pytest.approx(right.mean(), abs=1e-6)
-    judge = code._Judge(model, people.split("validation"), CodeConfig(**QUICK, **size), "headwear")
+    judge = code._Judge(model, people.split("validation"), "headwear")
     assert model.card["validation_accuracy"] == judge.measure_served()
 
 

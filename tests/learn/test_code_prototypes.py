@@ -301,10 +301,10 @@ KNOWN = {
 
 
 def test_a_card_tells_spread_and_refusal_and_an_earlier_one_neither(tmp_path: Path):
-    made = code_prototypes.load(save(tmp_path / "new.safetensors", prototypes=KNOWN))
+    made, _ = code_prototypes.read(save(tmp_path / "new.safetensors", prototypes=KNOWN))
     assert made == CodePrototypes(4, 4, Spread(0.25, 0.75), refusing(9.5), (0.1, None, None))
     for card in ({}, {"prototypes": None}):  # trained without validation images
-        made = code_prototypes.load(save(tmp_path / "old.safetensors", **card))
+        made, _ = code_prototypes.read(save(tmp_path / "old.safetensors", **card))
         assert made == CodePrototypes(4, 4)
         assert made.refusal_of(Code("c")) is None
 
@@ -325,4 +325,4 @@ def test_a_card_tells_spread_and_refusal_and_an_earlier_one_neither(tmp_path: Pa
 )
 def test_a_damaged_card_is_refused(tmp_path: Path, change: dict[str, object]):
     with pytest.raises(ArtefactError, match=r"prototypes"):
-        code_prototypes.load(save(tmp_path / "c.safetensors", prototypes=KNOWN | change))
+        code_prototypes.read(save(tmp_path / "c.safetensors", prototypes=KNOWN | change))

@@ -50,15 +50,7 @@ from sfumato.learn.private_feature import reverse_gradient
 from sfumato.learn.start import begin
 from sfumato.networks import Conv4, Predictor, UNet
 from sfumato.networks.weights import initial_weights
-from sfumato.protect.mask import (
-    KIND,
-    MaskCard,
-    make_masker,
-    pixel_scores,
-    pixels_shown,
-    reveal,
-    top_pixels,
-)
+from sfumato.protect.mask import KIND, MaskCard, make_masker, pixel_scores, pixels_shown, reveal, top_pixels
 
 SELECTIONS = ("straight-through", "soft")
 RELEASES = ("hard", "soft", "shape")
@@ -70,27 +62,24 @@ _SHARPNESS = 10.0  # the initial scale of similarities
 
 @dataclass(frozen=True, kw_only=True)
 class MaskConfig:
-    """The settings of training a mask. The paper gives `keep`, `predictor_batches` and the networks.
+    """The settings of training a mask; for those that are not here see learn.method.
+
+    The paper gives `keep`, `predictor_batches` and the networks.
 
     Attributes:
         keep: the share of the pixels to reveal, above 0 and below 1.
         adversarial: False trains without adversarial steps, the paper's baseline.
         predictor_batches: main steps before each adversarial one.
-        batch: images a step, at most: an epoch is cut into equal parts.
-        epochs: passes over all images.
-        learning_rate: of Adam.
         masker_width: filters of the U-Net at full resolution; twice as many after each halving.
         levels: how often it halves.
         selection: "straight-through", masks of 0 and 1; or "soft", the paper's: see `split`.
         anneal_from: the share revealed in the first epoch; it falls to `keep` over the first half of the
             epochs. None: `keep` from the start.
-        flips: whether every other training image is mirrored left to right, by chance.
         against: the weight of the reversed gradient of an Adversary, who distinguishes people by the shown
             pixels; 0 for no adversary.
         values: the values that a device will send, which choose the best epoch: "hard", the shown pixels;
             "soft", their products with their scores, as published; or "shape", only which pixels they are, on
             which the networks are then trained, without the paper's adversarial steps.
-        precision: see `sfumato.base.hardware`.
     """
 
     keep: float = 0.25
@@ -152,9 +141,7 @@ class MaskModel(nn.Module):
 
     def __init__(self, masker: UNet, predictor: Predictor, *, card: dict[str, Any]) -> None:
         super().__init__()
-        self.masker = masker
-        self.predictor = predictor
-        self.card = card
+        self.masker, self.predictor, self.card = masker, predictor, card
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @property
@@ -175,11 +162,7 @@ class MaskModel(nn.Module):
         return pixel_scores(self.masker, images.to(device_of(self))).to(images.device)
 
     def mask_images(self, images: Tensor) -> Tensor:
-        """(N, C, H, W) uint8 -> the image that a device would send: `keep` of the pixels, the others 0.
-
-        A mask for soft values gives the products with the scores; one for its shape gives 255 for each
-        shown pixel.
-        """
+        """(N, C, H, W) uint8 -> the images that a device would send; 255 for each shown pixel of a shape."""
         count = pixels_shown(self.keep, (images.shape[2], images.shape[3]))
         values, shown = reveal(images, self.scores(images), count=count, soft=self.sends == "soft")
         return shown.expand_as(images).byte() * 255 if self.sends == "shape" else values
@@ -216,12 +199,11 @@ class _Card(MaskCard):
 
 def load(path: str | os.PathLike[str]) -> MaskModel:
     """Reads a model that `MaskModel.save` wrote. Raises ArtefactError: damaged, foreign, of another kind."""
-    return load_model(
-        path,
-        kind=KIND,
-        schema=_Card,
-        untrained=lambda card: make_untrained(card, MaskConfig(**card["config"]), seed=0),
-    )
+
+    def untrained(card: dict[str, Any]) -> MaskModel:
+        return make_untrained(card, MaskConfig(**card["config"]), seed=0)
+
+    return load_model(path, kind=KIND, schema=_Card, untrained=untrained)
 
 
 def evaluate(model: MaskModel, data: LabelledImages) -> float:
@@ -276,10 +258,7 @@ class Adversary(nn.Module):
 
 
 def episodes_of_people(people: LabelledImages, sensitive: str, *, batch: int) -> Sampler:
-    """The sampler of the adversary's episodes: half a batch of people, or more releases of fewer people.
-
-    `batch`: images of an episode, at most. Raises DataError: fewer than two people have two images.
-    """
+    """Samples the adversary's episodes of at most `batch` images: half as many people, or fewer with more."""
     label = people.label(sensitive)
     there = int((label.codes.unique(return_counts=True)[1] >= 2).sum())
     if there < 2:
@@ -355,17 +334,9 @@ def train(
         early = sampler is not None and training.run.epoch < config.epochs // 2
         return 0.0 if early or validation is None else evaluate(model, validation)
 
-    fit(
-        training.run,
-        batches,
-        step,
-        epochs=config.epochs,
-        steps=steps,
-        judge=None if validation is None else judge,
-        checkpoint=checkpoint,
-        progress=progress,
-        losses=losses,
-    )
+    chosen = None if validation is None else judge
+    more: dict[str, Any] = {"checkpoint": checkpoint, "progress": progress, "losses": losses}
+    fit(training.run, batches, step, epochs=config.epochs, steps=steps, judge=chosen, **more)
     card |= training.run.outcome
     return model
 

@@ -17,12 +17,7 @@ _TRIES = 10  # rectangles drawn for a crop; the first that fits is taken
 
 
 def augment(
-    images: Tensor,
-    generator: torch.Generator,
-    *,
-    flips: bool = False,
-    shifts: int = 0,
-    warps: float = 0,
+    images: Tensor, generator: torch.Generator, *, flips: bool = False, shifts: int = 0, warps: float = 0
 ) -> Tensor:
     """Mirrors, moves and warps images, each by itself. -> (N, C, H, W) of the same type.
 

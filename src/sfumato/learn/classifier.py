@@ -62,25 +62,19 @@ OPTIMISERS = ("adam", "sgd")
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierConfig:
-    """The settings of training a classifier.
+    """The settings of training a classifier; for those that are not here see learn.method.
+
+    Images are varied AFTER they are protected, by flips and shifts, a policy, and mixup, in this order: the
+    receiver of releases has nothing else.
 
     Attributes:
         network: "predictor", that of the mask paper; "conv4"; a victim of gradient attacks: "lenet",
             "convnet8", "resnet20", "resnet50", "resnet152", "densenet"; or an encoder that was trained
             before, see networks.pretrained, with a linear layer on it.
-        start: the initial weights of a Conv-4, "drawn" or "random", see learn.start.
-        epochs: at most.
-        patience: epochs without a better validation accuracy before training stops.
-        batch: images a step, at most: an epoch is cut into equal parts.
-        learning_rate: of the optimiser.
         optimiser: "adam", or "sgd": Nesterov momentum of 0.9, weight decay of 5e-4, and a rate that falls to
             0 along a cosine over all epochs; the SemSim paper has 0.1 for it.
-        flips: whether every other training image is mirrored left to right, by chance, AFTER it is protected:
-            the receiver of releases has nothing else.
-        shifts: the most pixels that they are then moved by, edges repeated.
-        policy: the operations that then change them, see `augmentation.apply`.
-        mixup: whether they, and their labels, are then mixed with others of the batch, see `augmentation`.
-        precision: see `sfumato.base.hardware`.
+        policy: see `augmentation.apply`.
+        mixup: whether images, and their labels, are mixed with others of the batch, see `augmentation`.
     """
 
     network: str = "predictor"

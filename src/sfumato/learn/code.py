@@ -58,7 +58,7 @@ _CHECKPOINT, _PRETRAINING = "code checkpoint", "code pretraining"
 
 @dataclass(frozen=True, kw_only=True)
 class CodeConfig(Episodic):
-    """The settings of training the encoder of a code.
+    """The settings of training the encoder of a code; for those that are not here see learn.method.
 
     Attributes:
         bits: b, of a code of bits, up to 64; or
@@ -66,12 +66,7 @@ class CodeConfig(Episodic):
         encoder: a name of networks.classifiers.ENCODERS; or one that was trained before, see
             networks.pretrained, which is frozen unless its `rate` is set.
         side: images are shrunk to this height and width first, or None.
-        way, shot, queries: N, K and Q of a training episode.
         pretraining_epochs: the first epochs, which train the encoder to classify; see pretrain.
-        epochs: at most; `episodes_per_epoch` episodes each.
-        patience: epochs without a better validation accuracy before training stops.
-        validation_way, validation_shot, validation_queries, validation_episodes: of its measurement.
-        learning_rate: of Adam; halved every `halve_every` epochs.
         balance: the weight of the imbalance of bits, which should be 1 as often as -1 and independent of
             each other, in an episode.
         same_scenes: the weight of the cost of learn.same_scenes; 1, or 0 to leave it out. For drawn people.
@@ -79,7 +74,6 @@ class CodeConfig(Episodic):
             from the code; 0 for no adversaries.
         flip: each bit is flipped with this probability in training.
         norm, noise: numbers are clipped to this L2 norm, with Gaussian noise of this variance in training.
-        flips, shifts: see learn.augmentation.augment.
     """
 
     bits: int | None = None
@@ -136,7 +130,7 @@ class CodeConfig(Episodic):
 def fill_queries(config: CodeConfig, classes: int) -> CodeConfig:
     """The settings for this number of classes: if they are fewer than the way, each has more queries.
 
-    A step then has as many images as asked for. With two classes it would otherwise have a tenth of them.
+    A step then has as many images as asked for.
     """
     if not 2 <= classes < config.way:
         return config
@@ -164,13 +158,12 @@ class CodeModel(nn.Module):
         self.scale = nn.Parameter(torch.tensor(0.0))  # ln of the factor of squared distances
         size = network.project.out_features
         self.adversaries = nn.ModuleDict({f"of {k}": adversary(size, n) for k, n in adversaries.items()})
-        self.card = card
+        self.card, self.config = card, CodeConfig(**card["config"])
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def numbers(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32 from -1 to 1, before signs and noise."""
-        numbers: Tensor = self.network(as_input(images, device_of(self)))
-        return numbers
+        return torch.as_tensor(self.network(as_input(images, device_of(self))))
 
     def encode_images(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, D) float32, the output of the encoder."""
@@ -180,10 +173,15 @@ class CodeModel(nn.Module):
     def codes(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32 as a receiver computes with them, without noise."""
         numbers = in_batches(self.eval().numbers, images).to(images.device)
-        if self.card["config"]["bits"] is not None:
+        if self.config.bits is not None:
             return 2 * signs(numbers).float() - 1
-        norm = self.card["config"]["norm"]
-        return numbers if norm is None else clip(numbers, norm)
+        return numbers if self.config.norm is None else clip(numbers, self.config.norm)
+
+    @property
+    def code(self) -> Code:
+        """The protection by its codes, without a file."""
+        of = self.config
+        return Code("encoder", of.bits, of.numbers, of.flip, None, of.norm, of.noise)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the encoder as an artefact, for `code:artefact=FILE`."""
@@ -286,9 +284,9 @@ def train(
     class_of = label.codes.unique(return_inverse=True)[1]
     frozen = _fit_encoder(model, data, class_of, flips=config.flips)
     run = Run(model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, device=device)
-    judge = None if validation is None else _Judge(model, validation, config, target)
+    judge = None if validation is None else _Judge(model, validation, target)
     secrets = {name: data.label(name).codes.unique(return_inverse=True)[1] for name in sensitive}
-    draw = torch.Generator()
+    draw, more = torch.Generator(), dict[str, Any]()
 
     def batches(epoch: int) -> Iterator[Tensor]:
         """(N, K + Q) rows of an episode."""
@@ -332,24 +330,15 @@ def train(
         run.epoch = config.pretraining_epochs
         if frozen is None:
             own = Path(f"{checkpoint}.pretraining") if checkpoint and not pretraining else None
-            more: dict[str, Any] = {"checkpoint": pretraining or own, "progress": progress, "device": device}
+            more = {"checkpoint": pretraining or own, "progress": progress, "device": device}
             of_classes = pretrain(data, config, target=target, seed=seed, **more)
             run.begin_from(of_classes, model.network.encoder)
             if checkpoint and own:
                 run.save(checkpoint)
                 own.unlink()
-    fit(
-        run,
-        batches,
-        step,
-        epochs=config.epochs,
-        steps=config.episodes_per_epoch,
-        judge=judge_epoch,
-        patience=config.patience,
-        patient_from=config.pretraining_epochs,
-        checkpoint=checkpoint,
-        progress=progress,
-    )
+    patience = {"patience": config.patience, "patient_from": config.pretraining_epochs}
+    more = {"judge": judge_epoch, "checkpoint": checkpoint, "progress": progress, **patience}
+    fit(run, batches, step, epochs=config.epochs, steps=config.episodes_per_epoch, **more)
     model.card |= run.outcome
     model.card["prototypes"] = None if judge is None else judge.calibration()
     if judge is not None:  # of the weights that were chosen, as a service answers
@@ -363,10 +352,9 @@ def evaluate(
     """Mean accuracy of a service's answers in test episodes of clean images of new classes.
 
     See gallery.answers_of_episodes. Codes have the noise of the model's settings, drawn once an image.
-    Raises DataError: too few classes or images for an episode.
     """
     rows = Sampler(data.label(target), shape).draw(episodes, torch.Generator().manual_seed(seed))
-    config = CodeConfig(**model.card["config"])
+    config = model.config
     with torch.no_grad():
         numbers = in_batches(model.eval().numbers, data.images).cpu()
         codes = release_numbers(numbers, config, torch.Generator().manual_seed(seed))
@@ -379,18 +367,10 @@ def _answers(
     model: CodeModel, codes: Tensor, rows: Tensor, *, shot: int
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The answers of a service to (n, d) codes with noise, in episodes of (E, N, K + Q) rows of them."""
-    code, made = _code_of(CodeConfig(**model.card["config"])), of_card(model.card)
-    return answers_of_episodes(
-        *(made.embed(codes, code).numpy(), rows.numpy()),
-        shot=shot,
-        weights=np.full(len(codes), made.weight(code)),
-        codes=made,
-        refusal=made.refusal_of(code),
-    )
-
-
-def _code_of(config: CodeConfig) -> Code:
-    return Code("encoder", config.bits, config.numbers, config.flip, None, config.norm, config.noise)
+    code, made = model.code, of_card(model.card)
+    embedded, weights = made.embed(codes, code).numpy(), np.full(len(codes), made.weight(code))
+    more: dict[str, Any] = {"weights": weights, "codes": made, "refusal": made.refusal_of(code)}
+    return answers_of_episodes(embedded, rows.numpy(), shot=shot, **more)
 
 
 def episode_loss(model: CodeModel, numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
@@ -488,32 +468,30 @@ def make_untrained(
 class _Judge:
     """Episodes of validation images. State: the outputs of a frozen encoder."""
 
-    def __init__(self, model: CodeModel, data: LabelledImages, config: CodeConfig, target: str) -> None:
-        sampler = Sampler(data.label(target), config.validation_episode)
-        rows = sampler.draw(config.validation_episodes, torch.Generator().manual_seed(0))
+    def __init__(self, model: CodeModel, data: LabelledImages, target: str) -> None:
+        config, draw = model.config, torch.Generator().manual_seed(0)
+        rows = Sampler(data.label(target), config.validation_episode).draw(config.validation_episodes, draw)
         drawn, self._places = rows.unique(return_inverse=True)
-        self._model, self._config, self._images = model, config, data.images[drawn]
+        self._model, self._shot = model, config.validation_shot
+        self._images, self._classes = data.images[drawn], data.label(target).codes[drawn]
         self._frozen: Tensor | None = None
-        self._classes = data.label(target).codes[drawn]
 
     def accuracy(self) -> float:
         """The mean over all episodes, of codes with the noise of the settings, by plain means.
 
         It compares epochs, and takes a tenth of the time of `measure_served`.
         """
-        shot = self._config.validation_shot
-        return episode_accuracies(self._codes(), self._places, shot=shot).mean().item()
+        return episode_accuracies(self._codes(), self._places, shot=self._shot).mean().item()
 
     def measure_served(self) -> float:
         """The same by a service's answers, for the card."""
-        shot = self._config.validation_shot
-        return float(_answers(self._model, self._codes(), self._places, shot=shot)[0].mean())
+        return float(_answers(self._model, self._codes(), self._places, shot=self._shot)[0].mean())
 
     def calibration(self) -> dict[str, Any]:
         """The receivers' settings of prototypes; see calibration.measure_prototypes."""
-        way, shot = self._config.validation_way, self._config.validation_shot
         codes = (self._model.codes(self._images), self._codes(), self._classes)
-        return measure_prototypes(*codes, way=way, shot=shot, code=_code_of(self._config))
+        way, code = self._model.config.validation_way, self._model.code
+        return measure_prototypes(*codes, way=way, shot=self._shot, code=code)
 
     @torch.no_grad()
     def _codes(self) -> Tensor:
@@ -525,4 +503,4 @@ class _Judge:
             numbers = model.network.code(self._frozen)
         else:
             numbers = in_batches(model.numbers, self._images)
-        return release_numbers(numbers.cpu(), self._config, torch.Generator().manual_seed(0))
+        return release_numbers(numbers.cpu(), model.config, torch.Generator().manual_seed(0))

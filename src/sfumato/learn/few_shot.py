@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pydantic
@@ -37,8 +38,8 @@ from sfumato.learn.method import (
     Precision,
     Spec,
     check_least,
-    describing,
     in_batches,
+    load_model,
     make_portable,
     protection_of,
     training_card,
@@ -50,7 +51,7 @@ from sfumato.networks import DnCNN
 from sfumato.networks.classifiers import ENCODERS, check_network, check_widths, make_encoder
 from sfumato.networks.encoders.pretrained import PretrainedEncoder, check_card, on_card
 from sfumato.networks.onnx_network import OnnxNetwork
-from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
+from sfumato.networks.weights import initial_weights
 from sfumato.protect import Protection, enlarge
 from sfumato.protect.parameters import cell_in_pixels
 from sfumato.protect.release import artefact_of, cell_of
@@ -63,38 +64,26 @@ Batch = tuple[Tensor, Tensor, Tensor | None]
 
 @dataclass(frozen=True, kw_only=True)
 class FewShotConfig(Episodic):
-    """The settings of training a few-shot model; the defaults are the paper's for CelebA, with Conv-4.
+    """The settings of training a few-shot model; for those that are not here see learn.method.
+
+    The defaults are the paper's for CelebA, with Conv-4. Images are varied before they are protected, by
+    flips for photographs, not for characters.
 
     Attributes:
-        way, shot, queries: N, K and Q of a training episode.
         within: a label whose value the classes of an episode share, in training and in validation, such as
             "alphabet": they are harder to distinguish. None: any classes.
-        epochs: at most; `episodes_per_epoch` episodes each.
         episodes_per_step: a step of Adam follows the mean gradient of this many, each of which batch norm
             sees by itself; one in the paper. They divide `episodes_per_epoch`.
-        patience: epochs of episodes without a better validation accuracy before training stops.
-        validation_way, validation_shot, validation_queries, validation_episodes: of its measurement.
-        learning_rate: of Adam; halved every `halve_every` epochs.
         encoder: "conv4" or "resnet12"; or one that was trained before, see networks.pretrained, which is
             frozen unless its `rate` is set. Ignored if `train` is given a module.
         widths: of the four blocks of "resnet12"; None for those of the paper, 64, 128, 256 and 512. Half of
             each is a quarter of the operations.
-        start: the initial weights of a Conv-4: "drawn", of an encoder that the library ships, which has
-            learned from drawn worlds, see learn.start; or "random", as in the paper.
         denoiser_depth: layers of the DnCNN in front, 8 in the paper; None for no denoiser.
         denoiser_width: its filters, 64 in the paper.
         cell: the networks see an image as the means of square cells of this side; 1 for every pixel,
             as in the paper. None: as the protection releases it, at a fraction of the operations.
         pretraining_epochs: the first epochs, in which the encoder learns to classify all training classes by
             a linear layer, which is then removed: for large encoders. Batches are as large as an episode.
-        flips: whether every other training image is mirrored left to right, by chance, before it is
-            protected: for photographs, not for characters.
-        shifts: the most pixels that every training image is moved by, up or down and left or right, before
-            it is protected; its edges are repeated.
-        warps: the most that every training image is turned, scaled and sheared, before it is protected: the
-            number added to each entry of the identity, 2 x 2, such as 0.2. Below 0.5, at which no image is
-            turned over.
-        precision: see `sfumato.base.hardware`.
     """
 
     way: int = 5
@@ -263,19 +252,18 @@ def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> F
     `encoder`: a module of the same architecture, for a model that was trained with the user's own. Raises
     ArtefactError: damaged, foreign, or the weights do not fit the encoder.
     """
-    tensors, card = artefacts.load(path, kind=_KIND, schema=_Card)
-    cell = card.pop("cell")
-    with describing(path, _KIND), no_larger_than(tensors):
-        settings = dict(card["config"])
+
+    def untrained(card: dict[str, Any]) -> FewShotModel:
+        cell, settings = card.pop("cell"), dict(card["config"])
         if settings.get("widths") is not None:
             settings["widths"] = tuple(settings["widths"])  # JSON has lists
-        config = replace(FewShotConfig(**settings), cell=cell)
         protection = protection_of(card["spec"], card.get("made_of"), path)
         card["spec"] = protection.spec
-        model = make_untrained(card["channels"], config, protection, encoder=encoder, card=card)
+        config = replace(FewShotConfig(**settings), cell=cell)
+        return make_untrained(card["channels"], config, protection, encoder=encoder, card=card)
+
     cure = "pass the encoder module that it was trained with" if encoder is None else "another architecture"
-    take_weights(model, tensors, path, cure=f" ({cure})")
-    return model
+    return load_model(path, kind=_KIND, schema=_Card, untrained=untrained, cure=f" ({cure})")
 
 
 @torch.no_grad()
@@ -388,19 +376,11 @@ def train(
             if progress is not None:
                 progress(done * config.episodes_per_step, planned * config.episodes_per_step)
 
-        fit(
-            run,
-            batches,
-            step,
-            epochs=config.epochs,
-            steps=config.episodes_per_epoch // config.episodes_per_step,
-            judge=lambda: judge.accuracy(model),
-            patience=config.patience,
-            patient_from=config.pretraining_epochs,
-            checkpoint=checkpoint,
-            progress=episodes,
-            losses=losses,
-        )
+        patience = {"patience": config.patience, "patient_from": config.pretraining_epochs}
+        steps = config.episodes_per_epoch // config.episodes_per_step
+        more = {"checkpoint": checkpoint, "progress": episodes, "losses": losses, **patience}
+        accuracy = partial(judge.accuracy, model)
+        fit(run, batches, step, epochs=config.epochs, steps=steps, judge=accuracy, **more)
         card |= {**run.outcome, "curve": run.curve}
         if isinstance(model.encoder, PretrainedEncoder) and not model.encoder.encoder.rate:
             fit_encoder()  # to the denoised images

@@ -6,6 +6,14 @@
 - checkpoint, progress, losses: see fit.fit. It raises ArtefactError for the checkpoint of another run.
 - device: trains the model, and keeps it; None for the processor, which makes all draws.
 
+Settings of the same name mean the same in all methods:
+
+- epochs, patience: epochs at most; those without a better validation accuracy before training stops.
+- episodes_per_epoch, way, shot, queries: of training, N, K and Q of an episode; `validation_` of measuring.
+- batch: images a step, at most: an epoch is cut into equal parts.
+- learning_rate, halve_every: of Adam, unless said otherwise; the epochs after which it is halved.
+- flips, shifts, warps: see learn.augmentation.augment. start: see learn.start. precision: see base.hardware.
+
 A model has a card: its settings, seed, data, accuracy on validation images, and privacy spent. A card says
 nothing of the folders of this machine: data is known by its kind and the digest of its images, an artefact
 by the name of its file and its digest. A model finds another artefact that it needs in its own folder.
@@ -143,12 +151,13 @@ def load_model(
     kind: str,
     schema: type[artefacts.Card],
     untrained: Callable[[dict[str, Any]], _Model],
+    cure: str = "",
 ) -> _Model:
     """Reads an artefact into the model that `untrained` makes of its card; ArtefactError for others."""
     tensors, card = artefacts.load(path, kind=kind, schema=schema)
     with describing(path, kind), no_larger_than(tensors):
         model = untrained(card)
-    take_weights(model, tensors, path)
+    take_weights(model, tensors, path, cure=cure)
     return model.eval()
 
 

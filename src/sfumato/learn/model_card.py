@@ -48,19 +48,11 @@ _USED = {
 
 
 @dataclass(frozen=True)
-class Section:
-    """A heading, and its sentences or commands."""
-
-    heading: str
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class ModelCard:
     """The statements about an artefact."""
 
     name: str  # of its file
-    sections: tuple[Section, ...]  # in reading order
+    sections: Mapping[str, tuple[str, ...]]  # heading -> sentences or commands, in reading order
     card: Mapping[str, Any]  # of the artefact, as it was saved
 
     def as_text(self) -> str:
@@ -79,14 +71,14 @@ class ModelCard:
 
     def _walk(self, safe: Callable[[str], str], heading: str, line: str, end: str) -> str:
         parts = (
-            [heading.format(safe(each.heading)), *(line.format(safe(words)) for words in each.lines), end]
-            for each in self.sections
+            [heading.format(safe(title)), *(line.format(safe(words)) for words in lines), end]
+            for title, lines in self.sections.items()
         )
         return "".join(chain.from_iterable(parts))
 
     def as_json(self) -> dict[str, Any]:
         """The sections and the card itself, fit for JSON."""
-        sections = {each.heading: list(each.lines) for each in self.sections}
+        sections = {heading: list(lines) for heading, lines in self.sections.items()}
         return {"name": self.name, "sections": sections, "card": dict(self.card)}
 
 
@@ -108,19 +100,19 @@ def describe(path: str | Path, *, measured: Sequence[str] = ()) -> ModelCard:
     with tempfile.TemporaryDirectory() as folder, describing(path, kind):
         link = Path(folder) / "artefact.safetensors"
         link.symlink_to(path.resolve())
-        sections = [
-            Section("What it is", (f"{what[0].upper()}{what[1:]}.", *_origin(card))),
-            Section("What it was trained on and for", _training(card)),
-            Section("What is proved", _guarantees(link, kind, card)),
-            Section("Accuracy", _accuracy(card)),
-            Section("Adversaries", tuple(measured) or (_NOT_ATTACKED,)),
-            Section("Limits", _limits(card)),
-            Section("Licence", _licence(card)),
-        ]
+        sections = {
+            "What it is": (f"{what[0].upper()}{what[1:]}.", *_origin(card)),
+            "What it was trained on and for": _training(card),
+            "What is proved": _guarantees(link, kind, card),
+            "Accuracy": _accuracy(card),
+            "Adversaries": tuple(measured) or (_NOT_ATTACKED,),
+            "Limits": _limits(card),
+            "Licence": _licence(card),
+        }
     if kind in _USED:
         name = path.name if "," in str(path) else path  # of the present folder
-        sections.append(Section("How to use it", tuple(line.format(path=name) for line in _USED[kind])))
-    return ModelCard(path.name, tuple(sections), card)
+        sections["How to use it"] = tuple(line.format(path=name) for line in _USED[kind])
+    return ModelCard(path.name, sections, card)
 
 
 _UNSAID = "The file does not say."

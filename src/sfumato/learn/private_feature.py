@@ -55,7 +55,9 @@ _ADVERSARY_WIDTH = 128
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureConfig:
-    """The settings of training a private feature. The paper gives `dimension`, the networks, and Adam.
+    """The settings of training a private feature; for those that are not here see learn.method.
+
+    The paper gives `dimension`, the networks, and Adam.
 
     Attributes:
         widths: of the attribute network, see TinyDarknet.
@@ -69,11 +71,8 @@ class FeatureConfig:
         attribute_epochs: the first stage, of the network without auto-encoder.
         simple_epochs: the second stage, for the attributes alone.
         private_epochs: the last stage, which "simple" skips.
-        batch: images a step.
         pairs: the images of a batch, in the last stage, that are there for another of the same identity.
             Eq. (7) has them by chance: hardly any, with many identities.
-        learning_rate: of Adam.
-        precision: see `sfumato.base.hardware`.
     """
 
     widths: tuple[int, ...] = (16, 32, 64, 128, 128, 64, 64)

@@ -41,12 +41,7 @@ def prototypical_loss(embeddings: Tensor, shape: Shape, scale: Tensor | float = 
 
 
 def episode_accuracies(embeddings: Tensor, places: Tensor, *, shot: int) -> Tensor:
-    """Accuracy of each episode. -> (E,). For arguments see episode_hits."""
-    return episode_hits(embeddings, places, shot=shot).mean((1, 2))
-
-
-def episode_hits(embeddings: Tensor, places: Tensor, *, shot: int) -> Tensor:
-    """Which queries are right. (n, D) embeddings, (E, N, K + Q) indices of them -> (E, N, Q), 0 or 1.
+    """Accuracy of each episode. (n, D) embeddings, (E, N, K + Q) indices of them -> (E,).
 
     Fast, for many episodes in training. A study states the results of gallery.answers_of_episodes. The
     first `shot` indices of each class are its support, the rest its queries. The first of ties is taken,
@@ -59,7 +54,7 @@ def episode_hits(embeddings: Tensor, places: Tensor, *, shot: int) -> Tensor:
         means = prototypes(vectors[:, :, :shot])  # (e, N, D)
         logits = prototype_logits(vectors[:, :, shot:].flatten(1, 2), means)  # (e, N * Q, N)
         hits.append((logits.unflatten(1, (way, -1)).argmax(-1) == torch.arange(way)[:, None]).float())
-    return torch.cat(hits)
+    return torch.cat(hits).mean((1, 2))
 
 
 @dataclass(frozen=True)
@@ -101,11 +96,7 @@ class Accuracy:
 
     @classmethod
     def of_answers(
-        cls,
-        answers: tuple[np.ndarray, np.ndarray | None],
-        images: Tensor,
-        shape: Shape,
-        spec: str,
+        cls, answers: tuple[np.ndarray, np.ndarray | None], images: Tensor, shape: Shape, spec: str
     ) -> "Accuracy":
         """The accuracy of the result of answers_of_episodes, for these queries: (E, N, Q) int64."""
         hits = torch.from_numpy(answers[0]).float()

@@ -52,8 +52,6 @@ class PerceptualConfig:
         margin: how much farther an unrecognised reconstruction must be.
         size: side of the images in pixels, after resizing.
         epochs: of all reconstructions; 0 leaves the weights equal, and only the probability is learned.
-        batch: triplets a step, at most: an epoch is cut into equal parts.
-        learning_rate: of Adam.
         calibrated_on: the share of originals for the curve of probability; no weight is learned from them.
     """
 

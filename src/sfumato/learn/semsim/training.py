@@ -26,19 +26,16 @@ _KIND, _CHECKPOINT = "semsim", "semsim checkpoint"
 
 @dataclass(frozen=True, kw_only=True)
 class SemSimConfig:
-    """The settings of training SemSim. The defaults are those of the paper, as far as it gives them.
+    """The settings of training SemSim, also those of learn.method; the defaults are the paper's.
 
     Attributes:
         network: "resnet50", "resnet18", "resnet152" or "lenet".
         margin: how much farther an unrecognised reconstruction must be.
         normalised: whether embeddings have length 1, and distances are at most 2.
         size: side of the images in pixels, after resizing.
-        epochs: of all reconstructions.
-        batch: reconstructions a step, at most: an epoch is cut into equal parts. Each comes with its original
-            and, in a triplet, with a partner.
+        batch: reconstructions a step, at most. Each comes with its original and, in a triplet, a partner.
         learning_rate: of SGD; the published code has 0.05, over 100 epochs.
         momentum: Nesterov's, which the paper does not mention; the published code has it.
-        precision: of training, see `sfumato.base.hardware`; SemSim is used in float32.
     """
 
     network: str = "resnet50"
