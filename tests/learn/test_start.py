@@ -10,7 +10,6 @@ from PIL import Image
 
 from sfumato import artefacts, data
 from sfumato.episodes import Sampler, Shape
-from sfumato.errors import ConfigError
 from sfumato.images import to_float
 from sfumato.learn import classifier, code, few_shot
 from sfumato.learn.prototypes import episode_accuracies
@@ -130,17 +129,3 @@ def test_every_training_says_on_its_card_what_it_began_with(start: str):
 def test_settings_without_a_start_have_the_digest_that_they_had_when_all_starts_were_random():
     assert non_defaults(code.CodeConfig(bits=4, start="random")) == {"bits": 4}
     assert non_defaults(code.CodeConfig(bits=4)) == {"bits": 4, "start": by_content("drawn")}
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        lambda: few_shot.FewShotConfig(start="drwan"),
-        lambda: code.CodeConfig(bits=1, start="drwan"),
-        lambda: classifier.ClassifierConfig(start="drwan"),
-        lambda: begin(Conv4(3), "drwan"),
-    ],
-)
-def test_no_other_name_is_taken(config: object):
-    with pytest.raises(ConfigError, match=r"did you mean 'drawn'.* own are an encoder, such as encoder="):
-        config()  # type: ignore[operator]

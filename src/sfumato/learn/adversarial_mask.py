@@ -106,9 +106,7 @@ class MaskConfig:
             raise ConfigError(
                 f"anneal_from={self.anneal_from:g}: from keep={self.keep:g} to 1, or null to begin with keep"
             )
-        check_least(self, batch=2, predictor_batches=1, epochs=1, masker_width=1, levels=1)
-        if not 0 <= self.against < math.inf:
-            raise ConfigError(f"against={self.against:g}: at least 0, which adds no adversary")
+        check_least(self, batch=2, predictor_batches=1, epochs=1, masker_width=1, levels=1, against=0)
         for name, known in (("selection", SELECTIONS), ("values", RELEASES)):
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name}={getattr(self, name)}: choose {' or '.join(known)}")

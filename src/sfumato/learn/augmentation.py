@@ -8,26 +8,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.errors import DataError
+from sfumato.learn.method import check_known
 
 Operation = Callable[[Tensor, torch.Generator], Tensor]
 
 _HEIGHT, _WIDTH = 2, 3  # axes of a batch
+_ALPHAS, _MOST_WEIGHT = (3, 1, 1, 1), 0.65  # of mixup: the image itself, and its partners
 _TRIES = 10  # rectangles drawn for a crop; the first that fits is taken
 
 
 def augment(
     images: Tensor, generator: torch.Generator, *, flips: bool = False, shifts: int = 0, warps: float = 0
 ) -> Tensor:
-    """Mirrors, moves and warps images, each by itself. -> (N, C, H, W) of the same type.
+    """Mirrors, moves and warps (N, C, H, W) images, each by itself; of the same type.
 
-    Args:
-        images: (N, C, H, W); not changed.
-        generator: of the draws, if any.
-        flips: mirror every other image left to right, by chance.
-        shifts: move each by up to this many pixels along each axis, edges repeated.
-        warps: turn, scale and shear each about its middle, edges repeated: the most that is added to each
-            entry of the identity, 2 x 2.
+    `flips` mirrors every other image left to right, by chance; `shifts` moves each by up to this many pixels
+    along each axis; `warps` turns, scales and shears each about its middle: it is the most that is added to
+    each entry of the identity, 2 x 2. Edges are repeated.
     """
     if flips:
         mirrored = torch.rand(len(images), generator=generator) < 0.5
@@ -65,7 +63,7 @@ def apply(images: Tensor, policy: str, generator: torch.Generator) -> Tensor:
     Numbers 1 and 18 of the list of ATS are Contrast, not the Invert and Autocontrast of the table, which we
     follow. The published code crops and mirrors small images before a policy: `augment` does that.
     """
-    check_policy(policy)
+    check_known("policy", policy, POLICIES)
     alternatives = POLICIES[policy]
     if len(alternatives) == 1:
         return _in_turn(images, alternatives[0], generator)
@@ -76,39 +74,23 @@ def apply(images: Tensor, policy: str, generator: torch.Generator) -> Tensor:
     return result
 
 
-def check_policy(policy: str) -> None:
-    """Raises ConfigError unless the policy is one of POLICIES."""
-    if policy not in POLICIES:
-        raise ConfigError(f"no policy is called {policy!r}: {did_you_mean(policy, POLICIES)}")
+def mixup(images: Tensor, labels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Replaces each image, and its label, by a weighted mean of it and three others of the batch.
 
+    Source: Zhang et al. 2018, "mixup", for four images as Huang et al. 2020 (InstaHide, Algorithm 2, without
+    its signs) and 2021 (GradAttack): weights ~ Dirichlet(3, 1, 1, 1), drawn again until none is above 0.65.
+    There partners come from the whole training set; here from the batch, without the image itself.
 
-def mixup(
-    images: Tensor,
-    labels: Tensor,
-    generator: torch.Generator,
-    *,
-    dirichlet: Sequence[int] = (3, 1, 1, 1),
-    most: float = 0.65,
-) -> tuple[Tensor, Tensor]:
-    """Replaces each image, and its label, by a weighted mean of it and others of the batch.
-
-    Source: Zhang et al. 2018, "mixup", for k images as Huang et al. 2020 (InstaHide, Algorithm 2, without its
-    signs) and 2021 (GradAttack): weights ~ Dirichlet(3, 1, 1, 1), drawn again until none is above 0.65. There
-    partners come from the whole training set; here from the batch, without the image itself.
-
-    `images` are (N, C, H, W) float, `labels` (N, classes) shares; `dirichlet` has α of the image itself, then
-    of each partner; `most` is the largest allowed weight, above 1 / k. Raises DataError for fewer images.
+    `images` are (N, C, H, W) float, `labels` (N, classes) shares. Raises DataError for fewer than four.
     """
-    count, partners = len(images), len(dirichlet)
-    if count < partners:
+    count = len(images)
+    if count < len(_ALPHAS):
         raise DataError(
-            f"mixup mixes {partners} different images, and there are {count}: take larger batches"
+            f"mixup mixes {len(_ALPHAS)} different images, and there are {count}: take larger batches"
         )
-    if not 1 / partners < most:
-        raise ConfigError(f"most={most:g}: above 1/{partners}, the mean of {partners} weights")
-    weights = _dirichlet(count, dirichlet, generator)  # (N, k)
-    while (above := weights.amax(1) > most).any():
-        weights[above] = _dirichlet(int(above.sum()), dirichlet, generator)
+    weights = _dirichlet(count, generator)  # (N, 4)
+    while (above := weights.amax(1) > _MOST_WEIGHT).any():
+        weights[above] = _dirichlet(int(above.sum()), generator)
     order = torch.randperm(count, generator=generator)
     mixed_images, mixed_labels = torch.zeros_like(images), torch.zeros_like(labels)
     for shift, weight in enumerate(weights.T):
@@ -119,10 +101,10 @@ def mixup(
     return mixed_images, mixed_labels
 
 
-def _dirichlet(count: int, alphas: Sequence[int], generator: torch.Generator) -> Tensor:
-    """(N, k): Gamma(α) variables, sums of α exponential ones, over their sum."""
-    draws = torch.empty(count, sum(alphas), dtype=torch.float64).exponential_(generator=generator)
-    gammas = torch.stack([part.sum(1) for part in draws.split(list(alphas), 1)], 1)
+def _dirichlet(count: int, generator: torch.Generator) -> Tensor:
+    """(N, 4): Gamma(α) variables, sums of α exponential ones, over their sum."""
+    draws = torch.empty(count, sum(_ALPHAS), dtype=torch.float64).exponential_(generator=generator)
+    gammas = torch.stack([part.sum(1) for part in draws.split(list(_ALPHAS), 1)], 1)
     return (gammas / gammas.sum(1, keepdim=True)).float()
 
 

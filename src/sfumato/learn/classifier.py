@@ -27,14 +27,15 @@ from sfumato.base.proportions import wilson
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.episodes import seed_of
-from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.errors import DataError
 from sfumato.images import to_float
 from sfumato.learn import fit
-from sfumato.learn.augmentation import apply, augment, check_policy, mixup
+from sfumato.learn.augmentation import POLICIES, apply, augment, mixup
 from sfumato.learn.method import (
     Names,
     Precision,
     Spec,
+    check_known,
     check_least,
     check_shape,
     classes_of,
@@ -53,8 +54,7 @@ from sfumato.networks.weights import initial_weights
 from sfumato.protect import Protection, parse
 from sfumato.protect.release import artefact_of
 
-_KIND = "classifier"
-_CHECKPOINT = "classifier checkpoint"
+_KIND, _CHECKPOINT = "classifier", "classifier checkpoint"
 _COPIES = 4  # releases of an image for a linear layer, if each is different
 
 OPTIMISERS = ("adam", "sgd")
@@ -93,11 +93,8 @@ class ClassifierConfig:
     def __post_init__(self) -> None:
         check_network(self.network, CLASSIFIERS, what="network")
         check_least(self, batch=2, epochs=1, patience=1, shifts=0)
-        if self.optimiser not in OPTIMISERS:
-            raise ConfigError(
-                f"no optimiser is called {self.optimiser!r}: {did_you_mean(self.optimiser, OPTIMISERS)}"
-            )
-        check_policy(self.policy)
+        check_known("optimiser", self.optimiser, OPTIMISERS)
+        check_known("policy", self.policy, POLICIES)
 
 
 @dataclass(frozen=True)

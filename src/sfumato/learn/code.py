@@ -110,14 +110,11 @@ class CodeConfig(Episodic):
         if (self.flip is not None and self.bits is None) or (self.norm is not None and self.numbers is None):
             raise ConfigError("flip is for bits, norm and noise are for numbers: leave out the others")
         least = {"epochs": 1, "episodes_per_epoch": 1, "patience": 1, "halve_every": 1, "shifts": 0}
-        check_least(self, **least, validation_episodes=2)
+        check_least(self, **least, validation_episodes=2, balance=0, same_scenes=0, against=0)
         if not 0 <= self.pretraining_epochs < self.epochs:
             raise ConfigError(
                 f"pretraining_epochs={self.pretraining_epochs}: from 0 to {self.epochs - 1}, below epochs"
             )
-        for name in ("balance", "same_scenes", "against"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"{name}={getattr(self, name):g}: at least 0, which switches it off")
 
     @property
     def dimension(self) -> int:

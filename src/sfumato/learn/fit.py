@@ -73,15 +73,11 @@ class Run:
         beside: nn.Module | None = None,
         device: torch.device | None = None,
     ) -> None:
-        """Prepares to train.
+        """Prepares to train a model on `device`, or on its own.
 
-        Args:
-            model: to train, on `device`, or on its own.
-            optimiser: makes one of all parameters, such as `adam`.
-            kind: of its checkpoints.
-            identity: settings, data and seed, which must be equal to resume this run from a checkpoint.
-            beside: layers that are trained with the model and removed at the end, such as an
-                adversary. Their names do not begin with "model", "best" or "optimiser".
+        `identity`, the settings, data and seed, must be equal to resume this run from a checkpoint of this
+        `kind`. Layers `beside` are trained with the model and removed at the end, such as an adversary; their
+        names do not begin with "model", "best" or "optimiser".
         """
         self.model = model if device is None else model.to(device)
         self.device = device_of(model)

@@ -22,7 +22,7 @@ by the name of its file and its digest. A model finds another artefact that it n
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -36,7 +36,7 @@ from sfumato import artefacts
 from sfumato.base.hardware import resolve, to_device
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Shape
-from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.errors import ArtefactError, ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn.start import check_start
 from sfumato.networks.weights import no_larger_than, take_weights
@@ -108,8 +108,8 @@ def check_least(config: Any, **least: int) -> None:
     """
     for name, bound in least.items():
         value = getattr(config, name)
-        if value is not None and value < bound:
-            raise ConfigError(f"{name}={value}: at least {bound}")
+        if value is not None and not bound <= value < math.inf:
+            raise ConfigError(f"{name}={value:g}: at least {bound}")
     if not 0 < config.learning_rate < math.inf:
         raise ConfigError(f"learning_rate={config.learning_rate:g}: above 0 (such as 0.001)")
     if hasattr(config, "start"):
@@ -118,6 +118,12 @@ def check_least(config: Any, **least: int) -> None:
         resolve(config.precision)
     if isinstance(config, Episodic):
         _ = config.episode, config.validation_episode  # a Shape checks itself
+
+
+def check_known(kind: str, name: str, known: Collection[str]) -> None:
+    """Raises ConfigError for a name that is not known."""
+    if name not in known:
+        raise ConfigError(f"no {kind} is called {name!r}: {did_you_mean(name, known)}")
 
 
 def finite(number: float) -> float | None:

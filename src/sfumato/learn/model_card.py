@@ -96,12 +96,13 @@ def describe(path: str | Path, *, measured: Sequence[str] = ()) -> ModelCard:
     kind = str(artefacts.read_card(path).get("kind"))
     _, card = artefacts.load(path, kind=kind)
     what = _WHAT.get(kind, f"an artefact of kind {kind!r}")
+    version = card.get("version") or "of an unknown version"
     # A spec cannot write every path, such as one with a comma: the protection reads a link.
     with tempfile.TemporaryDirectory() as folder, describing(path, kind):
         link = Path(folder) / "artefact.safetensors"
         link.symlink_to(path.resolve())
         sections = {
-            "What it is": (f"{what[0].upper()}{what[1:]}.", *_origin(card)),
+            "What it is": (f"{what[0].upper()}{what[1:]}.", f"Saved by sfumato {version}.", _WHOLE),
             "What it was trained on and for": _training(card),
             "What is proved": _guarantees(link, kind, card),
             "Accuracy": _accuracy(card),
@@ -115,16 +116,13 @@ def describe(path: str | Path, *, measured: Sequence[str] = ()) -> ModelCard:
     return ModelCard(path.name, sections, card)
 
 
+_WHOLE = "The file is as it was saved: card and weights have its digest."
+_CHOSEN = "Validation images also chose the best epoch, so new images may be classified a little worse."
 _UNSAID = "The file does not say."
 _NOT_ATTACKED = (
     "The file records no attack on its releases. `sfumato demo` and `sfumato study run` try all "
     "adversaries; an artefact in the folder of such a run is shown with what they found."
 )
-
-
-def _origin(card: Mapping[str, Any]) -> tuple[str, ...]:
-    saved = f"Saved by sfumato {card.get('version') or 'of an unknown version'}."
-    return saved, "The file is as it was saved: card and weights have its digest."
 
 
 def _training(card: Mapping[str, Any]) -> tuple[str, ...]:
@@ -199,9 +197,7 @@ def _accuracy(card: Mapping[str, Any]) -> tuple[str, ...]:
     for label, value in (accuracies if isinstance(accuracies, Mapping) else {}).items():
         lines.append(f"{value:.1%} of validation images, of {label}.")
     if lines:
-        lines.append(
-            "Validation images also chose the best epoch, so new images may be classified a little worse."
-        )
+        lines.append(_CHOSEN)
     return tuple(tested + lines) or (_UNSAID,)
 
 

@@ -93,9 +93,8 @@ class FeatureConfig:
             raise ConfigError(f"widths={self.widths}: seven numbers of at least 1, as TinyDarknet takes them")
         if self.variant not in VARIANTS:
             raise ConfigError(f"variant={self.variant}: choose {', '.join(VARIANTS)}")
-        if not 0 <= self.beta < math.inf:
-            raise ConfigError(f"beta={self.beta:g}: at least 0, which adds no privacy")
-        check_least(self, dimension=1, attribute_epochs=1, simple_epochs=1, private_epochs=1, pairs=1)
+        stages = {"attribute_epochs": 1, "simple_epochs": 1, "private_epochs": 1}
+        check_least(self, **stages, dimension=1, pairs=1, beta=0)
         least = max(4, 2 * self.pairs)
         if self.batch < least:
             raise ConfigError(
@@ -232,8 +231,7 @@ def load(path: str | os.PathLike[str]) -> FeatureModel:
 def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None = None) -> dict[str, float]:
     """Target -> the share of clean images whose attribute is named correctly.
 
-    `features`: (N, d) of these images, with noise for example; None for those without. Raises DataError for
-    no images, or of another size or unknown classes, and for features that are not one an image.
+    `features`: (N, d) of these images, with noise for example; None for those without.
     """
     codes = codes_of(model, data)
     if not len(data) or (features is not None and len(features) != len(data)):
@@ -245,7 +243,7 @@ def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None 
 
 
 def make_untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
-    """Makes the model of a card's settings, with initial weights from `seed`. Raises as train does."""
+    """Makes the model of a card's settings, with initial weights from `seed`."""
     dimension = card["config"]["dimension"]
     with initial_weights(seed):
         device, analyser, between = make_sides(card)
@@ -259,7 +257,7 @@ def make_untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
 
 
 def codes_of(model: FeatureModel, data: LabelledImages) -> Tensor:
-    """(N, T) int64, the class of each target. Raises DataError for classes that were not trained on."""
+    """(N, T) int64, the class of each target."""
     columns = [method.codes_of(data, target, names, LEARNER) for target, names in model.classes.items()]
     return torch.stack(columns, 1)
 
@@ -388,8 +386,8 @@ def embed(model: FeatureModel, images: Tensor) -> None:
 def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
     """Gives every batch norm its statistics over some images, with the present weights.
 
-    Running averages lag behind weights that still move. The loss of Eq. (7) moves its own input,
-    a feature of variance 1, and a lag that is harmless to a classifier makes features of another variance.
+    Running averages lag behind weights that still move: the loss of Eq. (7) moves its own input, a feature of
+    variance 1, and the lag makes features of another variance.
     """
     norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d)]
     momenta = [norm.momentum for norm in norms]
@@ -406,10 +404,9 @@ def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
 
 def measure(model: FeatureModel, images: Tensor) -> None:
     """Gives a model C of Procedure 2, of the features of (N, C, H, W) uint8 images; a network has none."""
-    if model.is_network:
-        return
-    features = model.features(images).double()
-    model.device.covariance.copy_(features.T.cov().reshape_as(model.device.covariance))
+    if not model.is_network:
+        features = model.features(images).double()
+        model.device.covariance.copy_(features.T.cov().reshape_as(model.device.covariance))
 
 
 # The settings of a stage and those after it.
@@ -555,10 +552,9 @@ def stage_loss(
     *,
     sigma: float,
 ) -> Tensor:
-    """The loss of a stage: the attributes' cross-entropies, and the privacy of the variant.
+    """The loss of a stage: the attributes' cross-entropies, and the privacy of the variant; see silverman.
 
-    Of (B, C, H, W) uint8 images, (B, T) int64 codes of the targets, and (B,) int64 identities. `sigma`: see
-    silverman.
+    Of (B, C, H, W) uint8 images, (B, T) int64 codes of the targets, and (B,) int64 identities.
     """
     device = device_of(model)
     codes, identities = to_device(codes, device), to_device(identities, device)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from sfumato.errors import ConfigError, did_you_mean
 from sfumato.networks import Conv4
 from sfumato.networks.encoders import drawn
+from sfumato.networks.weights import initial_weights
 
 STARTS = ("drawn", "random")
 KIND = "start"
@@ -69,4 +70,5 @@ def _first(given: Tensor, own: Tensor) -> Tensor:
 
 @cache
 def _read() -> dict[str, Tensor]:
-    return drawn.read(drawn.SHIPPED)
+    with initial_weights():  # a network is made to compare with, whose draws are no caller's
+        return drawn.read(drawn.SHIPPED)

@@ -22,10 +22,10 @@ from torch.nn import functional
 
 from sfumato import artefacts
 from sfumato.episodes import seed_of
-from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress
-from sfumato.learn.method import check_least, in_batches
+from sfumato.learn.method import check_known, check_least, in_batches
 from sfumato.learn.semsim.judgements import Judgements, resize
 from sfumato.learn.semsim.training import Judged, triplets
 from sfumato.networks import SqueezeNet
@@ -66,8 +66,7 @@ class PerceptualConfig:
     calibrated_on: float = 0.2
 
     def __post_init__(self) -> None:
-        if self.terms not in TERMS:
-            raise ConfigError(f"no terms are called {self.terms!r}: {did_you_mean(self.terms, TERMS)}")
+        check_known("kind of terms", self.terms, TERMS)
         check_least(self, epochs=0, batch=1, others=2, stages=1, size=LEAST_SIZE)
         if self.stages > len(STAGES):
             raise ConfigError(f"stages={self.stages}: at most the {len(STAGES)} of SqueezeNet")

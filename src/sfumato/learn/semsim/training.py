@@ -13,10 +13,10 @@ from torch import Tensor
 from sfumato import artefacts
 from sfumato.base.hardware import autocast, resolve, to_device
 from sfumato.episodes import seed_of
-from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress, Run, fit
-from sfumato.learn.method import check_least
+from sfumato.learn.method import check_known, check_least
 from sfumato.learn.semsim.judgements import Judgements, resize
 from sfumato.networks.encoders.embedding import NETWORKS, Embedding
 from sfumato.networks.weights import initial_weights
@@ -49,10 +49,7 @@ class SemSimConfig:
     precision: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.network not in NETWORKS:
-            raise ConfigError(
-                f"no network is called {self.network!r}: {did_you_mean(self.network, NETWORKS)}"
-            )
+        check_known("network", self.network, NETWORKS)
         check_least(self, epochs=1, batch=1, size=8)  # a ResNet halves 3 times
         if not 0 < self.margin < math.inf:
             raise ConfigError(f"margin={self.margin:g}: above 0, and finite")
