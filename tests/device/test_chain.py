@@ -8,7 +8,7 @@ import resource
 import shutil
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from sfumato.base.engines import EngineConfig
 from sfumato.device.jobs.folder import protect_folder
 from sfumato.device.ledger import Charge, Ledger, witness
 from sfumato.device.ledger.budgets import Budget
-from sfumato.errors import BudgetExceededError, LedgerError
+from sfumato.errors import BudgetExceededError, LedgerError, SfumatoError
 from sfumato.images import write
 from sfumato.protect import parse
 
@@ -282,6 +282,24 @@ def test_a_witness_that_cannot_be_written_lets_nothing_leave(path: Path, monkeyp
             ledger.charge(charge("c"))
         monkeypatch.undo()
         assert ledger.charge(charge("c")).new == 0
+
+
+@pytest.mark.parametrize("value", ["'x'", "-1", "x'ff'"])
+def test_a_value_that_is_no_such_value_is_an_error_of_the_ledger_in_whichever_column(path: Path, value: str):
+    with closing(sqlite3.connect(path)) as database:
+        tables = [name for (name,) in database.execute("select name from sqlite_master where type = 'table'")]
+        columns = [
+            (table, row[1]) for table in tables for row in database.execute(f"pragma table_info({table})")
+        ]
+    assert ("settings", "value") in columns
+    for table, column in columns:
+        copy = path.with_name(f"{table}-{column}.db")
+        shutil.copy(path, copy)
+        with suppress(sqlite3.IntegrityError):  # no such value can be there
+            edit(copy, f"update {table} set {column} = {value}")
+        with suppress(SfumatoError), Ledger(copy) as ledger:
+            ledger.charge(charge("c"))
+            ledger.summarise()
 
 
 def test_a_flipped_bit_in_a_kept_release_is_noticed(path: Path):

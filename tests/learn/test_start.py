@@ -16,7 +16,7 @@ from sfumato.learn.prototypes import episode_accuracies
 from sfumato.learn.start import begin, by_content
 from sfumato.networks import Conv4
 from sfumato.networks.encoders import drawn
-from sfumato.networks.encoders.resnet12 import ResNet12
+from sfumato.networks.encoders.small import ResNet12
 from sfumato.protect import parse
 from sfumato.study.cells import non_defaults
 

@@ -69,7 +69,7 @@ class ClassifierConfig:
 
     Attributes:
         network: "predictor", that of the mask paper; "conv4"; a victim of gradient attacks: "lenet",
-            "convnet8", "resnet20", "resnet50", "resnet152", "densenet"; or an encoder that was trained
+            "convnet8", "resnet20", "resnet50", "resnet152"; or an encoder that was trained
             before, see networks.pretrained, with a linear layer on it.
         optimiser: "adam", or "sgd": Nesterov momentum of 0.9, weight decay of 5e-4, and a rate that falls to
             0 along a cosine over all epochs; the SemSim paper has 0.1 for it.

@@ -109,8 +109,8 @@ class Run:
     def begin_from(self, other: "Run", part: nn.Module) -> None:
         """Gives a part of the model the weights and the momenta of an equal one that another run trained."""
         part.load_state_dict(other.model.state_dict())
-        state = _optimiser_state(other._optimiser, list(other.model.parameters()))
-        _set_optimiser_state(self._optimiser, list(part.parameters()), state)
+        state = optimiser_state(other._optimiser, list(other.model.parameters()))
+        set_optimiser_state(self._optimiser, list(part.parameters()), state)
 
     def minimise(self, loss: Tensor) -> Tensor:
         """Follows the gradient of a loss, which it returns."""
@@ -142,7 +142,7 @@ class Run:
         tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
         if self._best is not None and self.stale:
             tensors |= {f"best.{k}": v for k, v in self._best.items()}
-        tensors |= self._beside.state_dict() | _optimiser_state(self._optimiser, self.parameters)
+        tensors |= self._beside.state_dict() | optimiser_state(self._optimiser, self.parameters)
         progress = {"epoch": self.epoch, "accuracies": self.curve}
         artefacts.save(path, tensors, {"kind": self._kind, "run": self._identity, **progress})
 
@@ -153,12 +153,12 @@ class Run:
         with resuming(path):
             self.curve = card.get("accuracies", [])
             self.epoch = card["epoch"]
-            weights = _under("model.", tensors)
-            best = _under("best.", tensors) if self.stale else weights
+            weights = under("model.", tensors)
+            best = under("best.", tensors) if self.stale else weights
             self.model.load_state_dict(best)  # as a check: it is needed at the end
             self.model.load_state_dict(weights)
             self._beside.load_state_dict({k: tensors[k] for k in self._beside.state_dict()})
-            _set_optimiser_state(self._optimiser, self.parameters, tensors)
+            set_optimiser_state(self._optimiser, self.parameters, tensors)
             self._best = best if self.curve else None
 
 
@@ -266,9 +266,10 @@ def resuming(path: StrPath) -> Iterator[None]:
         raise ArtefactError(f"{path}: damaged: start anew, or from an older checkpoint") from error
 
 
-def _optimiser_state(
+def optimiser_state(
     optimiser: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]
 ) -> dict[str, Tensor]:
+    """The state of an optimiser for each parameter, under names for a checkpoint."""
     return {
         f"optimiser.{i}.{k}": v
         for i, parameter in enumerate(parameters)
@@ -277,17 +278,18 @@ def _optimiser_state(
 
 
 @torch.no_grad()
-def _set_optimiser_state(
+def set_optimiser_state(
     optimiser: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], tensors: Mapping[str, Tensor]
 ) -> None:
+    """Restores an optimiser from the result of `optimiser_state`."""
     for i, parameter in enumerate(parameters):
         # The fused optimiser walks through memory: its state must have the parameter's layout.
         optimiser.state[parameter] = {
             k: torch.empty_like(parameter).copy_(v) if v.shape == parameter.shape else v.to(parameter.device)
-            for k, v in _under(f"optimiser.{i}.", tensors).items()
+            for k, v in under(f"optimiser.{i}.", tensors).items()
         }
 
 
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors whose names begin with the prefix, without it."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

@@ -30,7 +30,7 @@ from sfumato.device.ledger.charging import Charge, Charged, NearCopies
 from sfumato.device.ledger.tables import MARKS, DamagedError, person_of, scope_of, service_name
 from sfumato.dp import naming
 from sfumato.dp.naming import Assumption, Naming
-from sfumato.errors import ConfigError, LedgerError, did_you_mean
+from sfumato.errors import ConfigError, LedgerError, SfumatoError, did_you_mean
 
 
 def default_path() -> Path:
@@ -128,7 +128,9 @@ class Ledger:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, DamagedError, UnicodeDecodeError, KeyError) as error:
+        except SfumatoError:
+            raise
+        except (sqlite3.Error, DamagedError, AttributeError, KeyError, TypeError, ValueError) as error:
             if words := databases.why_locked(error, self.path):
                 raise LedgerError(f"{self.path}: {words}. Nothing was released") from error
             raise LedgerError(

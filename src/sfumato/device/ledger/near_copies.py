@@ -21,7 +21,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from sfumato.images import Images, Pixels, as_array, check_batch, resize
-from sfumato.protect.pixelize import cell_sums
+from sfumato.protect.pixels import cell_sums
 
 _THUMBNAIL, _DETAIL = 16, 32  # cells of a side: to find where a copy may lie, and to decide
 _COARSE = _THUMBNAIL**2 // 2  # bytes of the first thumbnail

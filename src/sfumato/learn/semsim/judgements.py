@@ -16,7 +16,7 @@ from sfumato.data.readers.listing import read_rows, source_of, truth_of
 from sfumato.errors import DataError, ImageError
 from sfumato.images import check_batch, to_float, to_uint8
 from sfumato.learn.method import in_batches
-from sfumato.networks.encoders.embedding import to_squares
+from sfumato.networks.encoders.small import to_squares
 
 _COLUMNS = ("original", "reconstruction", "recognised", "source")
 
