@@ -198,10 +198,10 @@ class _Card(MaskCard):
 def load(path: str | os.PathLike[str]) -> MaskModel:
     """Reads a model that `MaskModel.save` wrote. Raises ArtefactError: damaged, foreign, of another kind."""
 
-    def untrained(card: dict[str, Any]) -> MaskModel:
+    def make(card: dict[str, Any]) -> MaskModel:
         return make_untrained(card, MaskConfig(**card["config"]), seed=0)
 
-    return load_model(path, kind=KIND, schema=_Card, untrained=untrained)
+    return load_model(path, kind=KIND, schema=_Card, untrained=make)
 
 
 def evaluate(model: MaskModel, data: LabelledImages) -> float:

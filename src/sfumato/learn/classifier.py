@@ -212,8 +212,7 @@ def train(
             epoch; None for the last epoch.
         seed, checkpoint, progress, device: see learn.method.
 
-    Raises DataError for what `trainable` refuses, for shapes of a protection that shows all pixels, and for
-    batches that are too small to mix.
+    Raises DataError for what `trainable` refuses, and for shapes of a protection that shows all pixels.
     """
     classes = trainable(data, target, config.network)
     codes = codes_of(data, target, classes, "classifier")
@@ -309,8 +308,7 @@ def evaluate(
 ) -> Accuracy:
     """The share of clean images that are classified correctly, each released once, with noise of a seed.
 
-    `protection`: None for that of the training. Raises DataError for images of another size or unknown
-    classes, and for releases without shapes if the model was trained on shapes.
+    `protection`: None for that of the training.
     """
     protection = protection or parse(model.card["spec"])
     noise = seeded_noise(seed, model.card["config"]["epochs"] + 1)  # neither of training nor of validation

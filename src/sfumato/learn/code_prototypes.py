@@ -82,7 +82,7 @@ def measure_spread(codes: "Tensor", classes: "Tensor", *, bits: bool) -> Spread:
 
 
 class _Known(BaseModel):
-    """The measurements of training: the spread of clean codes, and a refusal with its noise."""
+    """The measurements of training."""
 
     model_config = OF_CARD
 

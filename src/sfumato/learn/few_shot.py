@@ -253,7 +253,7 @@ def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> F
     ArtefactError: damaged, foreign, or the weights do not fit the encoder.
     """
 
-    def untrained(card: dict[str, Any]) -> FewShotModel:
+    def make(card: dict[str, Any]) -> FewShotModel:
         cell, settings = card.pop("cell"), dict(card["config"])
         if settings.get("widths") is not None:
             settings["widths"] = tuple(settings["widths"])  # JSON has lists
@@ -263,7 +263,7 @@ def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> F
         return make_untrained(card["channels"], config, protection, encoder=encoder, card=card)
 
     cure = "pass the encoder module that it was trained with" if encoder is None else "another architecture"
-    return load_model(path, kind=_KIND, schema=_Card, untrained=untrained, cure=f" ({cure})")
+    return load_model(path, kind=_KIND, schema=_Card, untrained=make, cure=f" ({cure})")
 
 
 @torch.no_grad()

@@ -239,7 +239,5 @@ def _licence(card: Mapping[str, Any]) -> tuple[str, ...]:
     settings = card.get("config")
     encoder = settings.get("encoder") or settings.get("network") if isinstance(settings, Mapping) else None
     if isinstance(encoder, str) and is_pretrained(encoder):
-        lines.append(
-            f"It holds the weights of another network, {encoder}, whose licence holds for this file."
-        )
+        lines.append(f"It holds the weights of the encoder {encoder}, whose licence holds for this file.")
     return tuple(lines)

@@ -417,10 +417,7 @@ _OF_LATER_STAGES = {
 
 
 def begin_with(begin: FeatureModel, model: FeatureModel) -> int:
-    """Gives a model the weights of one of an earlier stage; returns the epochs of that one.
-
-    Raises ConfigError if it is of other data or settings, or not of an earlier stage.
-    """
+    """Gives a model the weights of one of an earlier stage; returns the epochs of that one."""
     begun, card = begin.card, model.card
     variant, asked = begun["config"]["variant"], card["config"]["variant"]
     if variant not in _OF_LATER_STAGES or VARIANTS.index(variant) >= VARIANTS.index(asked):
@@ -477,8 +474,8 @@ def train(
         targets: the labels to keep.
         sensitive: the label to remove.
         validation: other images, whose accuracies go on the card; their identities may be new.
-        begin: a model of the variant "network" or "simple", of the same data, seed and settings except those
-            of later stages. Only these are then trained, with a new optimiser.
+        begin: a model of an earlier stage, of the same data, seed and settings up to there. Only later stages
+            are then trained, with a new optimiser.
         seed, checkpoint, progress, losses, device: see learn.method.
 
     Raises DataError for what `trainable` refuses, and ConfigError for no such layer, for one whose output has
@@ -565,10 +562,8 @@ def stage_loss(
         else:
             features = model.device(ready)
             logits = model.cloud(features)
-    heads = model.by_target(logits.float()).values()
-    loss = torch.stack(
-        [functional.cross_entropy(head, code) for head, code in zip(heads, codes.T, strict=True)]
-    ).sum()
+    heads = zip(model.by_target(logits.float()).values(), codes.T, strict=True)
+    loss = torch.stack([functional.cross_entropy(head, code) for head, code in heads]).sum()
     if stage in ("network", "simple"):
         return loss
     if stage != "adversarial":
