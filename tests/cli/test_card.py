@@ -16,10 +16,9 @@ def test_the_card_is_printed_and_said_to_programs_and_written_once(command: Comm
     told = json.loads(command("show", card, "--json").out)
     assert told["card"]["config"]["bits"] == 5
     assert "What is proved" in told["sections"]
-    words = ("show", card, "--html", "c.html", "--markdown", "c.md")
-    assert command(*words).out == "card: c.html\ncard: c.md\n"
+    words = ("show", card, "--html", "c.html")
+    assert command(*words).out == "card: c.html\n"
     assert Path("c.html").read_text().startswith("<!DOCTYPE html>")
-    assert Path("c.md").read_text().startswith("# c.safetensors\n")
     check_mistake(command(*words), "c.html: already exists: name another file, or replace it with --force")
     assert command(*words, "--force").code == 0
 
