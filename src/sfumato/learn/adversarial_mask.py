@@ -294,7 +294,7 @@ def train(
             epoch, with an adversary among those of the second half; None for the last epoch.
         seed, checkpoint, progress, losses, device: see learn.method.
 
-    Raises DataError and ConfigError for what `trainable` refuses, and for people that are no adversary's.
+    Raises DataError and ConfigError for what `trainable` refuses, and for people whom no adversary needs.
     """
     classes = trainable(data, config, target, validation)  # fails now, not after an epoch
     codes = codes_of(data, target, classes, "mask")

@@ -100,7 +100,7 @@ class _Trials(NamedTuple):
         return found
 
     def rates(self, count: int, thresholds: np.ndarray) -> list[Interval]:
-        """The accepted and the refused share among so many classes, with the threshold of each, (K,).
+        """The accepted and the refused share among `count` classes, with the threshold of each, (K,).
 
         The variance is that of the jackknife (Efron & Stein 1981) over classes, enrolled and others.
         """

@@ -19,7 +19,7 @@ Bayes after James & Stein 1961.
 A query is compared with posterior means by its squared distance, as with any prototypes. Its likelihood under
 each class is no more accurate under noise, and half a point more without (benchmarks/code_prototypes.py).
 
-Prototypes are made of arrays, without PyTorch: a service that compares codes has none.
+Prototypes are made of arrays, without PyTorch: a service that compares codes does not install it.
 """
 
 import math
@@ -148,7 +148,7 @@ class CodePrototypes:
         These are the number of examples, plus the weight of the prior in examples; infinite for noisy bits.
         Equal numbers of examples need it, too: one threshold of distances then holds for any numbers.
 
-        `means` are weighted means of unbiased codes, see embed, of so many `examples` each; `weights` are the
+        `means` are weighted means of unbiased codes, see embed, of `examples` each; `weights` are the
         sums of their weights, see weight.
         """
         counts = examples.astype(np.float64)

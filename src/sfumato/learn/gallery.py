@@ -3,7 +3,7 @@
 Codes of a few bits are often equally far from several classes. A hash of the query and the labels draws the
 order of these: each comes first equally often, and a repeated query has the same answer on any server.
 
-Made of arrays, without PyTorch: a service that compares codes has none.
+Made of arrays, without PyTorch: a service that compares codes does not install it.
 """
 
 from collections.abc import Sequence

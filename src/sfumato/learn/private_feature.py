@@ -275,7 +275,7 @@ def privacy_loss(features: Tensor, identities: Tensor, *, beta: float, sigma: fl
     Features are (N, d), of variance 1; identities (N,); σ is the variance of the kernels.
     """
     count, dimension = features.shape
-    # Of differences: |f|² + |g|² - 2fg would lose the digits of near features, which matter for the loss.
+    # By differences: |f|² + |g|² - 2fg would lose the digits of near features, which matter for the loss.
     squares = (features[:, None] - features[None]).square().sum(2)  # (N, N), 0 for i = j
     same = identities[:, None] == identities[None]
     pairs = same.sum() - count
@@ -403,7 +403,7 @@ def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
 
 
 def measure(model: FeatureModel, images: Tensor) -> None:
-    """Gives a model C of Procedure 2, of the features of (N, C, H, W) uint8 images; a network has none."""
+    """Gives a model C of Procedure 2, of the features of (N, C, H, W) uint8 images; a network alone has no feature."""
     if not model.is_network:
         features = model.features(images).double()
         model.device.covariance.copy_(features.T.cov().reshape_as(model.device.covariance))
@@ -551,7 +551,7 @@ def stage_loss(
 ) -> Tensor:
     """The loss of a stage: the attributes' cross-entropies, and the privacy of the variant; see silverman.
 
-    Of (B, C, H, W) uint8 images, (B, T) int64 codes of the targets, and (B,) int64 identities.
+    Images are (B, C, H, W) uint8, codes of the targets (B, T) int64, and identities (B,) int64.
     """
     device = device_of(model)
     codes, identities = to_device(codes, device), to_device(identities, device)
