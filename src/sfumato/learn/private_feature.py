@@ -403,7 +403,7 @@ def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
 
 
 def measure(model: FeatureModel, images: Tensor) -> None:
-    """Gives a model C of Procedure 2, of the features of (N, C, H, W) uint8 images; a network alone has no feature."""
+    """Gives a model C of Procedure 2, of the features of (N, C, H, W) uint8 images; to a network, nothing."""
     if not model.is_network:
         features = model.features(images).double()
         model.device.covariance.copy_(features.T.cov().reshape_as(model.device.covariance))
