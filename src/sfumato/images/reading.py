@@ -95,10 +95,10 @@ def read(source: Source, *, channels: int | None = 3, size: int | None = None) -
 
     JPEG (of a phone's MPO, the photograph), PNG, WebP, TIFF, BMP, GIF, HEIC (with the extra `heic`) and AVIF
     (if Pillow was built with it), recognised by their first bytes; of several pictures the first, in HEIC the
-    primary one. Transparent parts show white, and of 16 bits the high 8 are kept. Of `channels` there are 3
-    for RGB, 1 for grey (ITU-R 601 luma), or with None as many as the image has: 1 if its format, or all
-    colours of its palette, used or not, are grey; else 3. With `size`, it is the centre square, resized by
-    Lanczos to that many pixels a side.
+    primary one. Transparent parts show white, and of 16 bits the high 8 are kept. `channels` is 3 for RGB, 1
+    for grey (ITU-R 601 luma), None for the image's own: 1 if its format, or all colours of its palette, used
+    or not, are grey; 3 otherwise. `size` is the side in pixels of a centre square, resized by Lanczos; None
+    keeps the image's own size.
 
     Guarantees: any bytes give an image or one of the errors below, never a warning or another error (only
     libtiff writes lines to stderr on damaged pixels), in seconds. Decoding takes at most 20 bytes of memory
