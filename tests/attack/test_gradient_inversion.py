@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from sfumato.assess.similarity import psnr
 from sfumato.attack import gradient_inversion
@@ -22,7 +23,7 @@ from sfumato.attack.gradient_inversion import (
     problem_of,
     total_variation,
 )
-from sfumato.attack.victim import ThreatModel, Victim, capture, share, tracking_norms
+from sfumato.attack.victim import ThreatModel, Victim, capture, share
 from sfumato.errors import ConfigError, DataError
 from sfumato.networks import ConvNet8, DenseNet, LeNet, ResNet
 
@@ -104,31 +105,18 @@ def test_labels_may_be_shares_of_classes():
         torch.testing.assert_close(each, 0.25 * one[name] + 0.75 * other[name])
 
 
-def test_local_steps_share_what_sgd_changed():
-    model, images = lenet(), photographs(2)
-    worker = copy.deepcopy(model)
-    optimiser = torch.optim.SGD(worker.parameters(), lr=0.1)
-    for _ in range(3):
-        optimiser.zero_grad()
-        functional.cross_entropy(worker(images), TWO).backward()
-        optimiser.step()
-    after = dict(worker.named_parameters())
-    shared = share(model, images, TWO, local_steps=3, local_rate=0.1)
-    for name, before in model.named_parameters():
-        torch.testing.assert_close(shared[name], (before - after[name]).detach(), rtol=1e-4, atol=1e-6)
-
-
-def test_local_steps_on_mini_batches_share_what_sgd_changed_epoch_after_epoch():
+@pytest.mark.parametrize(("size", "epochs"), [(5, 3), (2, 2)])  # of 5; of 2, 2 and 1
+def test_local_steps_share_what_sgd_changed_epoch_after_epoch(size: int, epochs: int):
     model, images, labels = lenet(), photographs(5), torch.tensor([0, 2, 1, 3, 0])
-    worker = copy.deepcopy(model)
+    worker, steps = copy.deepcopy(model), epochs * -(-5 // size)
     optimiser = torch.optim.SGD(worker.parameters(), lr=0.1)
-    for _ in range(2):
-        for seen, named in zip(images.split(2), labels.split(2), strict=True):  # of 2, 2 and 1
+    for _ in range(epochs):
+        for seen, named in zip(images.split(size), labels.split(size), strict=True):
             optimiser.zero_grad()
             functional.cross_entropy(worker(seen), named).backward()
             optimiser.step()
     after = dict(worker.named_parameters())
-    shared = share(model, images, labels, local_steps=6, local_rate=0.1, local_batch=2)
+    shared = share(model, images, labels, local_steps=steps, local_rate=0.1, local_batch=size)
     for name, before in model.named_parameters():
         torch.testing.assert_close(shared[name], (before - after[name]).detach(), rtol=1e-4, atol=1e-6)
 
@@ -136,7 +124,7 @@ def test_local_steps_on_mini_batches_share_what_sgd_changed_epoch_after_epoch():
 def test_simulating_mini_batches_rebuilds_what_one_large_batch_does_not():
     trained = {"local_steps": 4, "local_rate": 0.5, "local_batch": 1}
     shared = share(lenet(), photographs(2), TWO, **trained)
-    config = replace(INVERTING_GRADIENTS, steps=150, total_variation=0.0, labels="known")
+    config = replace(INVERTING_GRADIENTS, steps=100, total_variation=0.0, labels="known")
     right = ThreatModel(shape=SHAPE, batch=2, labels=TWO, **trained)
     simulated = invert(lenet(), shared, right, config)
     assert psnr(photographs(2), simulated.images).min() > 20
@@ -181,12 +169,10 @@ def test_gradients_are_captured_of_what_is_trained():
 @pytest.mark.parametrize("objective", ["squared", "cosine"])
 @pytest.mark.parametrize("make", [lenet, densenet])
 def test_the_cost_of_the_true_image_is_0(make, objective: str):
-    model = make()
-    config = replace(FEW, objective=objective)
-    assert cost_of_the_truth(model, share(model, first_guess(), ONE), config=config) == pytest.approx(
-        0, abs=1e-5
-    )
-    assert cost_of_the_truth(model, share(model, photographs(), ONE), config=config) > 1e-3
+    model, config = make(), replace(FEW, objective=objective)
+    true, other = (share(model, images, ONE) for images in (first_guess(), photographs()))
+    assert cost_of_the_truth(model, true, config=config) == pytest.approx(0, abs=1e-5)
+    assert cost_of_the_truth(model, other, config=config) > 1e-3
 
 
 def test_the_cost_of_the_true_batch_is_0_where_batch_norm_sees_the_batch():
@@ -196,16 +182,20 @@ def test_the_cost_of_the_true_batch_is_0_where_batch_norm_sees_the_batch():
     assert cost_of_the_truth(model.train(), other, knows) > 1e-3
 
 
-def test_the_distance_is_what_its_formula_says():
+@pytest.mark.parametrize("certain", [0, 20])
+def test_the_distance_is_what_its_formula_says_also_for_a_model_that_is_sure_of_its_label(certain: float):
     model = lenet()
+    with torch.no_grad():
+        model.head.bias[2] += certain
     mine, theirs = share(model, first_guess(), ONE), share(model, photographs(), ONE)
     a, b = (torch.cat([each.flatten() for each in one.values()]).double() for one in (mine, theirs))
     squared, cosine = (
         cost_of_the_truth(model, theirs, config=replace(FEW, objective=each))
         for each in ("squared", "cosine")
     )
+    assert (a.norm() * b.norm() < 1e-15) == (certain > 0)
     assert squared == pytest.approx((a - b).square().sum().item(), rel=1e-4)
-    assert cosine == pytest.approx(1 - (a @ b / (a.norm() * b.norm())).item(), rel=1e-4)
+    assert cosine == pytest.approx(1 - functional.cosine_similarity(a, b, dim=0).item(), rel=1e-3)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e6])
@@ -213,17 +203,6 @@ def test_the_cosine_is_blind_to_the_length_of_a_gradient(scale: float):
     model, shared = lenet(), share(lenet(), photographs(), ONE)
     other = {name: scale * each for name, each in shared.items()}
     assert cost_of_the_truth(model, other) == pytest.approx(cost_of_the_truth(model, shared), rel=1e-3)
-
-
-def test_the_cosine_holds_for_a_model_that_is_sure_of_its_label():
-    model = lenet()
-    with torch.no_grad():
-        model.head.bias[2] += 20
-    mine, theirs = share(model, first_guess(), ONE), share(model, photographs(), ONE)
-    a, b = (torch.cat([each.flatten() for each in one.values()]).double() for one in (mine, theirs))
-    assert a.norm() * b.norm() < 1e-15
-    cosine = 1 - functional.cosine_similarity(a, b, dim=0).item()
-    assert cost_of_the_truth(model, theirs) == pytest.approx(cosine, rel=1e-3)
 
 
 def test_the_cost_is_that_of_the_images_returned():
@@ -294,30 +273,21 @@ def inputs_of_batch_norms(model: nn.Module, images: Tensor) -> dict[str, tuple[T
     return {name: (x.mean((0, 2, 3)), x.var((0, 2, 3), correction=0)) for name, x in seen.items()}
 
 
-def terms(model: nn.Module, knows: ThreatModel, batch: Tensor) -> tuple[Tensor, Tensor]:
-    """Of one batch: all that is to become least, and the distance of gradients in it."""
-    config = replace(FEW, statistics=1.0)
-    victim = Victim(model, functional.cross_entropy, 1, 1.0, tracking_norms(model))
-    problem = problem_of(victim, share(model, batch, TWO), knows, config, seed=0)
-    return gradient_inversion.Objective(victim, config, [problem])(4 * (batch[None] - 0.5), None)
-
-
-def test_the_statistics_of_the_true_batch_cost_nothing():
+@pytest.mark.parametrize("known", [True, False])
+def test_the_statistics_of_the_true_batch_cost_nothing_and_the_models_own_are_taken_else(known: bool):
     model, batch = densenet(), photographs(2)
     exact = inputs_of_batch_norms(model, batch)
-    total, cost = terms(model, ThreatModel(shape=SHAPE, batch=2, labels=TWO, statistics=exact), batch)
-    assert (total - cost).item() == pytest.approx(0, abs=1e-4)
-
-
-def test_without_statistics_the_running_ones_of_the_model_are_taken_for_them():
-    model, batch = densenet(), photographs(2)
-    total, cost = terms(model, ThreatModel(shape=SHAPE, batch=2, labels=TWO), batch)
+    knows = ThreatModel(shape=SHAPE, batch=2, labels=TWO, statistics=exact if known else None)
+    config = replace(FEW, statistics=1.0)
+    victim = Victim(model, functional.cross_entropy, 1, 1.0, statistics=True)
+    problem = problem_of(victim, share(model, batch, TWO), knows, config, seed=0)
+    total, cost = gradient_inversion.Objective(victim, config, [problem])(4 * (batch[None] - 0.5), None)
+    norms = {name: model.get_submodule(name) for name in exact}
     apart = sum(
-        (mean - model.get_submodule(name).running_mean).norm()
-        + (variance - model.get_submodule(name).running_var).norm()
-        for name, (mean, variance) in inputs_of_batch_norms(model, batch).items()
+        (mean - norms[name].running_mean).norm() + (variance - norms[name].running_var).norm()
+        for name, (mean, variance) in exact.items()
     )
-    assert (total - cost).item() == pytest.approx(apart.item(), rel=1e-4)
+    assert (total - cost).item() == pytest.approx(0 if known else apart.item(), rel=1e-4, abs=1e-4)
 
 
 # How guesses are followed
@@ -354,20 +324,14 @@ def test_a_batch_is_recovered_in_the_order_of_its_labels():
     assert psnr(originals.flip(0), found.images).min() > 25
 
 
-def test_what_local_steps_changed_is_inverted():
-    knows = ThreatModel(shape=SHAPE, local_steps=2, local_rate=0.1)
-    shared = share(lenet(), photographs(), ONE, local_steps=2, local_rate=0.1)
-    config = replace(INVERTING_GRADIENTS, steps=200, total_variation=0.0)
-    found = invert(lenet(), shared, knows, config)
-    assert found.labels.tolist() == [2]
-    assert psnr(photographs(), found.images).item() > 30
-
-
-def test_labels_are_counted_in_what_local_steps_changed():
-    labels = torch.tensor([0, 0, 3])
-    shared = share(lenet(), photographs(3), labels, local_steps=2, local_rate=0.01)
-    knows = ThreatModel(shape=SHAPE, batch=3, local_steps=2, local_rate=0.01)
-    assert torch.equal(invert(lenet(), shared, knows, replace(FEW, labels="inferred")).labels, labels)
+@pytest.mark.parametrize(("labels", "rate"), [([2], 0.1), ([0, 0, 3], 0.01)])
+def test_what_local_steps_changed_is_inverted_and_its_labels_are_counted(labels: list[int], rate: float):
+    trained = {"local_steps": 2, "local_rate": rate}
+    shared = share(lenet(), photographs(len(labels)), torch.tensor(labels), **trained)
+    config = replace(INVERTING_GRADIENTS, steps=200 if len(labels) == 1 else 6, total_variation=0.0)
+    found = invert(lenet(), shared, ThreatModel(shape=SHAPE, batch=len(labels), **trained), config)
+    assert found.labels.tolist() == labels
+    assert len(labels) > 1 or psnr(photographs(), found.images).item() > 30
 
 
 @pytest.mark.parametrize("make", [lenet, densenet])
@@ -431,29 +395,19 @@ def test_a_seed_decides_all_and_no_state_moves(config: InversionConfig):
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_steps_are_those_of_adam():
-    mine = torch.tensor([0.3, -2.0, 0.0])
-    theirs, moments = mine.clone().requires_grad_(), (torch.zeros(3), torch.zeros(3))
-    optimiser = torch.optim.Adam([theirs], lr=0.1)
-    for step, slope in enumerate(torch.randn(9, 3, generator=torch.Generator().manual_seed(0))):
-        theirs.grad = slope
-        optimiser.step()
-        gradient_inversion._adam(mine, slope, *moments, rate=0.1, step=step + 1)
-    torch.testing.assert_close(mine, theirs.detach())
-
-
-def test_the_rate_falls_to_a_tenth_at_three_five_and_seven_eighths(monkeypatch: pytest.MonkeyPatch):
+def test_the_rate_falls_to_a_tenth_at_three_five_and_seven_eighths_and_slopes_are_signs():
     rates, slopes = [], []
 
-    def watched(variable, slope, first, second, *, rate, step):
-        rates.append(rate)
-        slopes.append(slope)
+    def watched(optimiser: torch.optim.Optimizer, *_: object) -> None:
+        (group,) = optimiser.param_groups
+        rates.append(group["lr"])
+        slopes.append(group["params"][0].grad.flatten())
 
-    monkeypatch.setattr(gradient_inversion, "_adam", watched)
-    config = replace(INVERTING_GRADIENTS, steps=16)
-    invert(lenet(), share(lenet(), photographs(), ONE), KNOWS, config)
+    handle = register_optimizer_step_pre_hook(watched)
+    invert(lenet(), share(lenet(), photographs(), ONE), KNOWS, replace(INVERTING_GRADIENTS, steps=16))
+    handle.remove()
     assert rates == pytest.approx([0.1] * 6 + [0.01] * 4 + [0.001] * 4 + [0.0001] * 2)
-    assert {abs(value) for value in torch.cat(slopes).unique().tolist()} <= {0, 1}  # signs
+    assert {abs(value) for value in torch.cat(slopes).unique().tolist()} <= {0, 1}
 
 
 def test_the_history_has_each_step_of_adam_and_each_20_of_lbfgs():
@@ -497,12 +451,8 @@ def test_progress_counts_steps(config: InversionConfig, told: list[tuple[int, in
 
 def test_a_model_in_double_precision_is_attacked_in_it():
     model = lenet().double()
-    found = invert(
-        model,
-        share(model, photographs().double(), ONE),
-        ThreatModel(shape=SHAPE, batch=1),
-        replace(IDLG, steps=100),
-    )
+    shared = share(model, photographs().double(), ONE)
+    found = invert(model, shared, ThreatModel(shape=SHAPE), replace(IDLG, steps=100))
     assert psnr(photographs(), found.images).item() > 60
     assert found.images.dtype == torch.float32
 
@@ -524,39 +474,30 @@ def test_presets_are_those_of_the_papers(preset: InversionConfig, parts: tuple[s
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("make", "settings", "message"),
     [
-        ({"objective": "cosin"}, "no objective is called 'cosin': did you mean 'cosine'"),
-        ({"labels": "inferred "}, "no labels is called 'inferred ': did you mean 'inferred'"),
-        ({"optimiser": "adams"}, "no optimiser is called 'adams': did you mean 'adam'"),
-        ({"steps": 0}, "steps=0: at least 1"),
-        ({"restarts": 0}, "restarts=0: at least 1"),
-        ({"total_variation": -1}, "total_variation=-1: at least 0"),
-        ({"statistics": float("nan")}, "statistics=nan: at least 0"),
-        ({"learning_rate": 0}, "learning_rate=0: above 0"),
-        ({"decay_at": (0.5, 1)}, r"decay_at=\(0.5, 1\): shares of the steps"),
+        (InversionConfig, {"objective": "cosin"}, "no objective is called 'cosin': did you mean 'cosine'"),
+        (
+            InversionConfig,
+            {"labels": "inferred "},
+            "no labels is called 'inferred ': did you mean",
+        ),
+        (InversionConfig, {"optimiser": "adams"}, "no optimiser is called 'adams': did you mean 'adam'"),
+        (InversionConfig, {"restarts": 0}, "restarts=0: at least 1"),
+        (InversionConfig, {"statistics": float("nan")}, "statistics=nan: at least 0"),
+        (InversionConfig, {"learning_rate": 0}, "learning_rate=0: above 0"),
+        (InversionConfig, {"decay_at": (0.5, 1)}, r"decay_at=\(0.5, 1\): shares of the steps"),
+        (ThreatModel, {"shape": (8, 8)}, r"shape=\(8, 8\): channels, height and width"),
+        (ThreatModel, {"batch": 0}, "batch=0: at least 1"),
+        (ThreatModel, {"local_batch": 2}, "local_batch=2: a step sees 1 to 1 images"),
+        (ThreatModel, {"labels": TWO}, r"labels of shape \(2,\): one for each of the 1 images"),
+        (ThreatModel, {"noise": -1.0}, r"noise=-1.0: at least 0"),
+        (ThreatModel, {"local_rate": 0.0}, r"local_rate=0.0: above 0"),
     ],
 )
-def test_a_setting_that_cannot_work_is_named(settings: dict, message: str):
+def test_settings_and_knowledge_that_cannot_be_are_named(make: type, settings: dict, message: str):
     with pytest.raises(ConfigError, match=message):
-        InversionConfig(**settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"shape": (8, 8)}, r"shape=\(8, 8\): channels, height and width"),
-        ({"batch": 0}, "batch=0: at least 1"),
-        ({"local_steps": 0}, "local_steps=0: at least 1"),
-        ({"local_batch": 2}, "local_batch=2: a step sees 1 to 1 images"),
-        ({"labels": TWO}, r"labels of shape \(2,\): one for each of the 1 images"),
-        ({"noise": -1.0}, r"noise=-1.0: at least 0"),
-        ({"local_rate": 0.0}, r"local_rate=0.0: above 0"),
-    ],
-)
-def test_knowledge_that_cannot_be_is_named(settings: dict, message: str):
-    with pytest.raises(ConfigError, match=message):
-        ThreatModel(**({"shape": SHAPE} | settings))
+        make(**({} if make is InversionConfig else {"shape": SHAPE}) | settings)
 
 
 @pytest.mark.parametrize(
@@ -597,13 +538,9 @@ def test_what_cannot_be_asked_of_a_model_is_refused(
 def test_statistics_of_some_layers_alone_are_refused():
     model = densenet()
     some = dict(list(inputs_of_batch_norms(model, photographs()).items())[1:])
+    knows, config = replace(KNOWS, statistics=some), replace(FEW, statistics=0.1)
     with pytest.raises(DataError, match=r"lack body\.1\.new\.0: give those of all"):
-        invert(
-            model,
-            share(model, photographs(), ONE),
-            replace(KNOWS, statistics=some),
-            replace(FEW, statistics=0.1),
-        )
+        invert(model, share(model, photographs(), ONE), knows, config)
 
 
 @pytest.mark.parametrize("config", [FEW, replace(FEW, total_variation=0.1), replace(DLG, steps=20)])
@@ -616,14 +553,9 @@ def test_a_model_whose_gradient_says_nothing_of_the_image_is_refused(config: Inv
 
 
 def test_a_search_that_runs_off_everywhere_says_so():
+    shared = share(lenet(), photographs(), ONE)
     with pytest.raises(DataError, match="problem 0: no start led to finite numbers: use more restarts"):
-        invert(
-            lenet(),
-            share(lenet(), photographs(), ONE),
-            KNOWS,
-            FEW,
-            loss=lambda logits, labels: functional.cross_entropy(logits, labels) * float("nan"),
-        )
+        invert(lenet(), shared, KNOWS, FEW, loss=lambda *given: functional.cross_entropy(*given) * torch.nan)
 
 
 def test_problems_of_one_call_differ_in_labels_and_statistics_alone():
@@ -636,11 +568,7 @@ def test_problems_of_one_call_differ_in_labels_and_statistics_alone():
 
 
 def test_a_model_that_learns_nothing_shares_nothing():
-    with pytest.raises(
-        ConfigError, match="no parameter of this model is trained: there is no gradient to share"
-    ):
+    with pytest.raises(ConfigError, match="is trained: there is no gradient to share"):
         share(lenet().requires_grad_(False), photographs(), ONE)
-    with pytest.raises(
-        DataError, match=r"8 parameters have no gradient, such as body.0.weight: call this after"
-    ):
+    with pytest.raises(DataError, match="8 parameters have no gradient, such as body"):
         capture(lenet())

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from imprinted import imprint_
 from torch import Tensor, nn
 
-from sfumato.attack.imprint import imprint_
 from sfumato.attack.updates import LocalTraining, Noise, Update, of_gradient, of_states
 from sfumato.attack.updates.update import rounding, significant_bits
 from sfumato.attack.victim import share

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.base.hardware import fuses
+from sfumato.errors import ConfigError
 
 _COOLING = 1 / 3  # share of all steps, at a falling rate
 _CHECKS = 20  # validations up to the ceiling
@@ -23,14 +24,21 @@ _PATIENCE = 4  # validations without a gain
 _FEWEST = 10  # least number of people for holding some out
 
 
+def check_bounds(settings: object, *above_0: str, **least: float) -> None:
+    """Raise ConfigError for a setting below its least value or not `above_0`, or that is not finite."""
+    for name, bound in least.items():
+        if not bound <= getattr(settings, name) < math.inf:
+            raise ConfigError(f"{name}={getattr(settings, name)}: at least {bound}")
+    for name in above_0:
+        if not 0 < getattr(settings, name) < math.inf:
+            raise ConfigError(f"{name}={getattr(settings, name)}: above 0")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """A figure for the quality of a network.
+    """A figure for the quality of a network: its name, and the least rise that counts.
 
-    Attributes:
-        figure: its name, such as "verification AUC".
-        judge: returns the figure for the network in evaluation mode; higher is better.
-        gain: the least rise that counts.
+    `judge` returns the figure for the network in evaluation mode; higher is better.
     """
 
     figure: str
@@ -40,21 +48,13 @@ class Validation:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """The course of a training.
+    """The course of a training; without a figure if nobody could be held out."""
 
-    Attributes:
-        steps: the number made.
-        ceiling: the most allowed.
-        figure: the name of the validation figure; None if nobody could be held out.
-        curve: steps made, and the figure then; ascending.
-        flat: whether the figure stopped rising before the ceiling; None without a figure.
-    """
-
-    steps: int
-    ceiling: int
+    steps: int  # made
+    ceiling: int  # the most allowed
     figure: str | None = None
-    curve: tuple[tuple[int, float], ...] = ()
-    flat: bool | None = None
+    curve: tuple[tuple[int, float], ...] = ()  # steps made, and the figure then; ascending
+    flat: bool | None = None  # whether the figure stopped rising before the ceiling
 
 
 def train(
@@ -73,11 +73,9 @@ def train(
 
     Args:
         loss: maps a step, from 0, to the loss of the model on a batch.
-        model: the model to train.
-        beside: further parameters to train.
-        ceiling: the most steps; all of them without validation.
+        model, beside: to train, and further parameters.
+        ceiling: the most steps; all of them without validation, if nobody could be held out.
         learning_rate: of the first step.
-        validation: its validation; None if nobody could be held out.
         progress: called after each step with the numbers done and planned.
     """
     parameters = [*model.parameters(), *beside]
@@ -110,15 +108,9 @@ def train(
 
 
 def hold_out(people: Tensor, *, most: int, seed: int) -> Tensor:
-    """Hold out the photographs of a tenth of the people, or of fewer people with many photographs.
+    """Hold out the photographs of a tenth of the people, or of fewer, two at least, with `most` photographs.
 
-    Args:
-        people: (N,) who is on each photograph.
-        most: enough photographs; at least two people are held out.
-        seed: decides the people.
-
-    Returns:
-        (N,) bool; nobody among fewer than ten people.
+    (N,) who is on each photograph -> (N,) bool; nobody among fewer than ten people.
     """
     names, photographs = people.unique(return_counts=True)
     if len(names) < _FEWEST:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sfumato.attack import first_layer, imprint, label_inference, spear
+from sfumato.attack import exact, label_inference
 from sfumato.attack.updates.update import rounding
 from sfumato.audits.findings import Finding, Table
 from sfumato.audits.update.case import Case, label_counts
@@ -50,19 +50,20 @@ def report_labels(case: Case) -> Finding:
 
 def report_malicious(case: Case) -> list[Finding]:
     """Report a server that does more than read: its model was made to reveal images."""
-    suspect = imprint.detect(case.model)
+    suspect = exact.detect_imprint(case.model)
     if suspect is None:
         return []
+    layer, share = suspect
     return [
         Finding(
             name="imprint",
             title="A model made to read images",
             verdict="leaks",
             sentence=(
-                f"The server's model is made to read images: {suspect.share:.0%} of the rows of "
-                f"{suspect.layer} measure one thing at different thresholds (Fowl et al. 2021)."
+                f"The server's model is made to read images: {share:.0%} of the rows of "
+                f"{layer} measure one thing at different thresholds (Fowl et al. 2021)."
             ),
-            figures={"layer": suspect.layer, "share": suspect.share},
+            figures={"layer": layer, "share": share},
         )
     ]
 
@@ -90,23 +91,23 @@ def read_exactly(case: Case) -> tuple[Tensor, str]:
         ConfigError: the first layer of the model cannot be read.
     """
     model, change, shape, training = case.model, case.update.change, case.shape, case.update.training
-    if imprint.detect(model) is not None:
-        return imprint.recover(model, change, shape), "an imprint layer, pixel by pixel"
-    image, apart, variance = first_layer.nearest(model, change, shape)
-    if apart <= first_layer.PARALLEL:
-        image = first_layer.recover(model, change, shape)
+    if exact.detect_imprint(model) is not None:
+        return exact.recover_imprinted(model, change, shape), "an imprint layer, pixel by pixel"
+    image, apart, variance = exact.nearest(model, change, shape)
+    if apart <= exact.PARALLEL:
+        image = exact.recover_one(model, change, shape)
         return image, "the first layer by a division (Phong et al. 2017), pixel by pixel"
-    name, first = first_layer.first_linear(model, biased=False)
+    name, first = exact.first_linear(model, biased=False)
     weight = f"{name}.weight" if name else "weight"
     try:
-        recovered = spear.recover(
+        recovered = exact.recover_batch(
             *(model, change, shape),
             generator=torch.Generator().manual_seed(case.config.seed),
             most=case.config.draws,
             rounding=rounding(case.sent.change[weight], first.weight, training.steps),
             moved=None if training.steps == 1 and training.plain else change,
         )
-        found = recovered.images[recovered.matches >= spear.LIKELY]
+        found = recovered.images[recovered.matches >= exact.LIKELY]
     except DataError:
         decibels = -10 * math.log10(variance)
         if training.images > 1 or decibels < CAME_BACK:
