@@ -124,7 +124,7 @@ def test_local_steps_share_what_sgd_changed_epoch_after_epoch(size: int, epochs:
 def test_simulating_mini_batches_rebuilds_what_one_large_batch_does_not():
     trained = {"local_steps": 4, "local_rate": 0.5, "local_batch": 1}
     shared = share(lenet(), photographs(2), TWO, **trained)
-    config = replace(INVERTING_GRADIENTS, steps=100, total_variation=0.0, labels="known")
+    config = replace(INVERTING_GRADIENTS, steps=150, total_variation=0.0, labels="known")
     right = ThreatModel(shape=SHAPE, batch=2, labels=TWO, **trained)
     simulated = invert(lenet(), shared, right, config)
     assert psnr(photographs(2), simulated.images).min() > 20

@@ -18,7 +18,6 @@ from sfumato.attack.updates import (
     Update,
     client_mod,
     load,
-    of_gradient,
     of_states,
     record,
     record_client,
@@ -260,7 +259,7 @@ def test_a_file_that_could_run_code_is_damaged_or_says_nothing_is_refused(tmp_pa
 )
 def test_an_update_of_another_model_is_refused(change, message: str):
     with pytest.raises(DataError, match=message):
-        of_gradient(change, images=1).fit(network())
+        Update(change=change, training=LocalTraining(images=1)).fit(network())
 
 
 @pytest.mark.parametrize(

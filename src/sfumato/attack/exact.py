@@ -276,10 +276,8 @@ def recover_batch(
             square: 16-bit numbers have the rank of their rounding, and not of the images.
         moved: name of a parameter -> its value before these steps minus that after; None if it stayed.
 
-    Raises:
-        ConfigError: the first layer is of another kind, or takes images of another shape.
-        DataError: the gradient has no low rank (as with noise, or more images than units), or no images were
-            found that match it (as without a ReLU, or for a batch too large).
+    Raises DataError if the gradient has no low rank (as with noise, or more images than units), or no images
+    were found that match it (as without a ReLU, or for a batch too large).
     """
     name, first = first_linear(model, shape, biased=False)
     weight, bias = check_layer(shared, name, first)

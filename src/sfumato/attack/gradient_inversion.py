@@ -77,9 +77,7 @@ class InversionConfig:
 DLG = InversionConfig(
     objective="squared", labels="optimised", optimiser="lbfgs", learning_rate=1.0, steps=3000, box=False
 )
-IDLG = InversionConfig(
-    objective="squared", labels="inferred", optimiser="lbfgs", learning_rate=1.0, steps=3000, box=False
-)
+IDLG = replace(DLG, labels="inferred")
 INVERTING_GRADIENTS = InversionConfig(total_variation=1e-1)
 GRAD_ATTACK = InversionConfig(
     total_variation=1e-1, statistics=5e-3, labels="known", optimiser="adam", steps=10_000
@@ -165,8 +163,7 @@ def invert_all(
 
     Raises:
         DataError: gradients do not fit the model, are not finite, or are all zero.
-        ConfigError: labels are needed and unknown, statistics of a model without any, or a model whose
-            gradient does not change with the image.
+        ConfigError: labels are needed and unknown, the model has no statistics or no gradient that changes.
     """
     if not shared or len(shared) != len(knows):
         raise DataError(f"{len(shared)} gradients with {len(knows)} threat models: one of each, at least 1")
@@ -286,41 +283,33 @@ class Objective:
 
     def __init__(self, victim: Victim, config: InversionConfig, problems: Sequence[Problem]) -> None:
         self._victim, self._config, self.problems = victim, config, problems
-        self._together = _stack(problems)
+        self._together = Problem(*_stack(problems))
 
     def __call__(self, units: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         """(Q, B, C, H, W) and (Q, B, classes) -> the objective and the distance of gradients, (Q,) each."""
         if len(units) > 1:
-            inputs = (units, labels, *self._together)
-            axes = tuple(None if tensors is None else 0 for tensors in inputs)
-            both: tuple[Tensor, Tensor] = vmap(self._of_guess, in_dims=axes)(*inputs)
+            axes = Problem._make(None if tensors is None else 0 for tensors in self._together)
+            together = vmap(self._of_guess, in_dims=(0, None if labels is None else 0, axes))
+            both: tuple[Tensor, Tensor] = together(units, labels, self._together)
             return both
         optimised = None if labels is None else labels[0]
-        total, cost = self._of_guess(units[0], optimised, *self.problems[0], many=False)
+        total, cost = self._of_guess(units[0], optimised, self.problems[0], many=False)
         return total[None], cost[None]
 
     def _of_guess(
-        self,
-        units: Tensor,
-        optimised: Tensor | None,
-        target: Tensor,
-        weights: Tensor | None,
-        statistics: Moments,
-        known: Tensor | None,
-        *,
-        many: bool = True,
+        self, units: Tensor, optimised: Tensor | None, problem: Problem, *, many: bool = True
     ) -> tuple[Tensor, Tensor]:
-        labels = known if optimised is None else optimised.softmax(1)
+        labels = problem.labels if optimised is None else optimised.softmax(1)
         assert labels is not None
         gradient, moments = self._victim.shared_by(_images(units), labels, many=many)
-        cost = _distance(gradient, target, weights, self._config.objective)
+        cost = _distance(gradient, problem.target, problem.weights, self._config.objective)
         total = cost
         if self._config.total_variation:
             total = total + self._config.total_variation * total_variation(units)
         if self._config.statistics:
             distances = [
                 (ours - theirs).square().sum().clamp(min=_LEAST).sqrt()
-                for name, pair in statistics.items()
+                for name, pair in problem.statistics.items()
                 for ours, theirs in zip(moments[name], pair, strict=True)
             ]
             total = total + self._config.statistics * torch.stack(distances).sum()
@@ -340,13 +329,12 @@ def _distance(gradient: Tensor, target: Tensor, weights: Tensor | None, objectiv
 
 def _stack(known: Sequence[Any]) -> Any:
     """Stack the known values of all problems along a new first axis; None stays None."""
-    first = known[0]
-    if first is None:
-        return None
-    if isinstance(first, Tensor):
+    if isinstance(known[0], Tensor):
         return torch.stack(list(known))
-    if isinstance(first, dict):
-        return {name: _stack([tensors[name] for tensors in known]) for name in first}
+    if isinstance(known[0], dict):
+        return {name: _stack([tensors[name] for tensors in known]) for name in known[0]}
+    if known[0] is None:
+        return None
     return tuple(_stack(tensors) for tensors in zip(*known, strict=True))
 
 
@@ -439,11 +427,7 @@ def _ends(objective: Objective, units: Tensor, labels: Tensor | None, history: T
 def problem_of(
     victim: Victim, shared: Gradients, knows: ThreatModel, config: InversionConfig, *, seed: int
 ) -> Problem:
-    """Set up the problem of one gradient; inferred labels use stand-in images of that seed.
-
-    Raises:
-        DataError, ConfigError: see invert_all.
-    """
+    """Set up the problem of one gradient; inferred labels use stand-in images of that seed."""
     target = _check(victim, shared)
     running = victim.running if knows.statistics is None else knows.statistics
     lacking = [name for name in victim.norms if name not in running]

@@ -45,17 +45,15 @@ def counts(
         change: parameters before minus after these steps: probabilities are averaged over the straight path
             between both (after Dimitrov et al. 2022). None: the parameters before.
 
-    Raises:
-        ConfigError: no last linear layer gives the logits, or its gradient is not shared.
-        DataError: its gradient is 0 everywhere, or too large for any mean or sum over the batch.
+    Raises ConfigError if no last linear layer gives the logits, and DataError if its gradient is 0
+    everywhere, or too large for any mean or sum over the batch.
     """
     name, last = last_linear(model)
-    bias = last.bias is not None
     gradient = slopes(model, shared)
     if not bool(gradient.any()):
         raise DataError(f"the gradient of {name} is 0 everywhere and tells no class")
     _check_gives_logits(model, name, last, images[:2].to(gradient))
-    if batch == 1 or not bias:
+    if batch == 1 or last.bias is None:
         # Without a bias, only the sign is known, after activations that are not negative.
         return gradient.argsort()[:batch].cpu().bincount(minlength=last.out_features)
     mass = -float(gradient.clamp(max=0).sum()) / local_steps

@@ -230,10 +230,7 @@ def _check(view: str, step: float) -> None:
 
 
 def _tables(own: Tensor, away: Tensor, enrolled: Tensor) -> Iterator[Tensor]:
-    """Yield for each gallery the (P, n, m) classes of m codes: each photograph's, and those near it.
-
-    Raises SpecError unless the embeddings are bits, as 1 and -1.
-    """
+    """Yield for each gallery the (P, n, m) classes of m codes: that of each photograph, and those near it."""
     if not torch.equal(own.abs(), torch.ones_like(own)):
         raise SpecError("a table needs codes of bits without noise: audit such a code, or omit the view")
     flips = [torch.ones(own.shape[-1], dtype=own.dtype)]
@@ -254,11 +251,6 @@ def _shares(hits: Tensor) -> Tensor:
 
 def _logits(photographs: Tensor, prototypes: Tensor, enrolled: Tensor) -> Tensor:
     """Minus squared distances, (P, n, D) and (G, P, D) -> (G, P, n, P); -inf if not enrolled."""
-    if photographs.shape[-1] != prototypes.shape[-1]:
-        raise SpecError(
-            f"embeddings of {photographs.shape[-1]} numbers and prototypes of {prototypes.shape[-1]}: "
-            "use one encoder for both"
-        )
     flat = photographs.flatten(0, 1)
     squared = flat.square().sum(-1)[None, :, None] + prototypes.square().sum(-1)[:, None]
     logits = 2 * torch.einsum("nd,gpd->gnp", flat, prototypes) - squared

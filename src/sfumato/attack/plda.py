@@ -90,8 +90,6 @@ def train(values: ArrayLike, identities: ArrayLike, *, dimensions: int | None = 
         identities: (N,) int64, any codes.
         dimensions: the number of principal components; None chooses from DIMENSIONS the number by which a
             model of half of the people names most photographs of the other half.
-
-    Raises DataError if values are not finite, or do not suffice; see trainable.
     """
     values, identities = np.asarray(values), np.asarray(identities)
     if not np.isfinite(values).all():

@@ -100,16 +100,12 @@ class AdversaryConfig:
 
 
 class Recogniser(nn.Module):
-    """An encoder whose embeddings of one identity point the same way. State: its weights.
-
-    Attributes:
-        trained: the training; None if it was not trained.
-    """
+    """An encoder whose embeddings of one identity point the same way. State: its weights."""
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
         self.encoder = encoder
-        self.trained: Training | None = None
+        self.trained: Training | None = None  # the course of its training, if there was one
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images: Tensor) -> Tensor:
@@ -161,8 +157,7 @@ def train_recogniser(
     """Train an encoder to distinguish people, on people who are not in the gallery.
 
     Softmax over cosine similarities to one learned direction an identity (Wang et al. 2018, without the
-    margin), on images shifted by a few pixels, until the verification of held-out people stops improving; see
-    attack.saturation.
+    margin), on images shifted by a few pixels, until the verification of held-out people stops improving.
 
     Args:
         seen: maps a pass to (N, C, H, W) uint8, the training images as the adversary sees them on it: clean,
@@ -232,10 +227,9 @@ def _verification(recogniser: Recogniser, images: Tensor, identities: Tensor) ->
 def _shift(images: Tensor, generator: torch.Generator) -> Tensor:
     """Move the whole batch by up to a sixteenth of its side, edges repeated."""
     reach = max(1, images.shape[-1] // 16)
-    y, x = (int(v) for v in torch.randint(0, 2 * reach + 1, (2,), generator=generator))
-    height, width = images.shape[2:]
+    y, x = torch.randint(0, 2 * reach + 1, (2,), generator=generator).tolist()
     padded = functional.pad(images, (reach, reach, reach, reach), mode="replicate")
-    return padded[:, :, y : y + height, x : x + width]
+    return padded[:, :, y : y + images.shape[2], x : x + images.shape[3]]
 
 
 @dataclass(frozen=True)

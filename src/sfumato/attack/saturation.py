@@ -80,10 +80,12 @@ def train(
     """
     parameters = [*model.parameters(), *beside]
     optimiser = torch.optim.Adam(parameters, lr=learning_rate, fused=fuses(parameters))
-    watch = None if validation is None else _Watch(validation, model)
     every = max(_LEAST_BETWEEN, -(-ceiling // _CHECKS))
     cooling_from, end = ceiling - int(_COOLING * ceiling), ceiling
     flat, step = False, 0
+    curve: list[tuple[int, float]] = []
+    best = risen_to = -math.inf
+    stale, weights = 0, dict[str, Tensor]()  # validations without a gain; of the best one
     while step < end:
         for group in optimiser.param_groups:
             group["lr"] = learning_rate * min(1.0, (end - step) / (end - cooling_from + 1))
@@ -92,19 +94,26 @@ def train(
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         step += 1
-        if watch is not None and (step % every == 0 or step == end):
-            watch.look(step)
-            if step < cooling_from and watch.stale >= _PATIENCE:
+        if validation is not None and (step % every == 0 or step == end):
+            model.eval()
+            with torch.no_grad():
+                value = validation.judge()
+            curve.append((step, value))
+            if value > best:
+                best, weights = value, {name: each.clone() for name, each in model.state_dict().items()}
+            gained = value >= risen_to + validation.gain
+            risen_to, stale = (value, 0) if gained else (risen_to, stale + 1)
+            if step < cooling_from and stale >= _PATIENCE:
                 flat, cooling_from = True, step
                 end = step + math.ceil(step * _COOLING / (1 - _COOLING))
         if progress is not None:
             progress(step, end)
     model.eval()
-    if watch is None:
+    if validation is None:
         return Training(steps=step, ceiling=ceiling)
-    watch.take_best()
-    figure, curve = watch.validation.figure, tuple(watch.curve)
-    return Training(steps=step, ceiling=ceiling, figure=figure, curve=curve, flat=flat)
+    if weights:  # none if the figure never was a number
+        model.load_state_dict(weights)
+    return Training(steps=step, ceiling=ceiling, figure=validation.figure, curve=tuple(curve), flat=flat)
 
 
 def hold_out(people: Tensor, *, most: int, seed: int) -> Tensor:
@@ -118,34 +127,3 @@ def hold_out(people: Tensor, *, most: int, seed: int) -> Tensor:
     order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed))
     enough = int((photographs[order].cumsum(0) < most).sum()) + 1
     return torch.isin(people, names[order[: max(2, min(enough, len(names) // 10))]])
-
-
-class _Watch:
-    """The validations so far. State: the curve, and the best weights."""
-
-    def __init__(self, validation: Validation, model: nn.Module) -> None:
-        self.validation = validation
-        self.curve: list[tuple[int, float]] = []
-        self.stale = 0
-        self._model = model
-        self._risen_to = self._best = -math.inf
-        self._weights: dict[str, Tensor] = {}
-
-    @torch.no_grad()
-    def look(self, step: int) -> None:
-        """Validate after a step."""
-        self._model.eval()
-        value = self.validation.judge()
-        self.curve.append((step, value))
-        if value > self._best:
-            self._best = value
-            self._weights = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}
-        if value >= self._risen_to + self.validation.gain:
-            self._risen_to, self.stale = value, 0
-        else:
-            self.stale += 1
-
-    def take_best(self) -> None:
-        """Give the model the weights of the best validation."""
-        if self._weights:  # empty if the figure never was a number
-            self._model.load_state_dict(self._weights)

@@ -11,7 +11,7 @@ NumPy computes all of it, so that vectors are audited without PyTorch.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -75,9 +75,7 @@ class Point:
     half: np.ndarray  # bool, whether a person is in the second half
     accepted: float  # the share of sets accepted as the right person's, if 1 in 100 of others is too
     equal_error: float  # the share of right persons refused at the threshold that accepts as many others
-    linked: (
-        np.ndarray
-    )  # as `named`, with n in the gallery, too, by who learns from others of their service alone
+    linked: np.ndarray  # as `named`, with n in the gallery, too, by who learns from others of their service
 
     @property
     def by_adversary(self) -> dict[str, float]:
@@ -134,15 +132,14 @@ def curve(
 
     Args:
         views: words -> (N, d) numbers of each release, as somebody sees it, and (M, d) of other people's.
-        people: (N,) int64, who is on each; of those with enough pictures, see `measurable`, in two scenes.
-        of_others: (M,) int64.
+        people, of_others: (N,) and (M,) int64, who is on each; looked for are those with enough pictures, see
+            `measurable`, in two scenes.
         scenes: (N,) int64, equal for releases of one picture, which stay together; None if all differ.
         most: releases.
         sent: turns (..., T, d) numbers into those sent, image after image; called for each order anew.
         naive_bayes: whether `by_variances` attacks as well.
         panel: people of a panel, at most.
-        draws: how often galleries, panels and sets are drawn.
-        seed: of all that is drawn.
+        draws: how often galleries, panels and sets are drawn, by the seed.
     """
     people, of_others = np.asarray(people), np.asarray(of_others)
     scenes = None if scenes is None else np.asarray(scenes)
@@ -157,10 +154,9 @@ def curve(
     pictures = int(counts[counts >= pictures_for(size)].min())
     half = draw.permutation(len(looked_for)) % 2
     panel = min(panel, len(looked_for) // 2)
-    rows_of = {code: np.flatnonzero(people == code) for code in looked_for}
-    deals = [_deal(rows_of, looked_for, half, scenes, panel, pictures, size, draw) for _ in range(draws)]
-    probes = min(rows.shape[-1] for _, _, rows in deals)
-    known = min(rows.shape[-1] for _, rows, _ in deals)
+    rows_of = [np.flatnonzero(people == code) for code in looked_for]
+    deals = [_deal(rows_of, half, scenes, panel, pictures, size, draw) for _ in range(draws)]
+    _, known, probes = (min(part.shape[-1] for part in parts) for parts in zip(*deals, strict=True))
     who = np.concatenate([members for members, _, _ in deals])  # (B, P), numbers of `looked_for`
     rows = np.concatenate(
         [np.concatenate([first[..., :known], second[..., :probes]], -1) for _, first, second in deals]
@@ -184,8 +180,7 @@ def curve(
 def few(values: ArrayLike, others: ArrayLike, *, most: int = _FEW) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of releases, as `most` principal components of others' if they are more."""
     scale = even(np.asarray(others))
-    own: np.ndarray = np.asarray(values) / scale
-    learned: np.ndarray = np.asarray(others) / scale
+    own, learned = np.asarray(values) / scale, np.asarray(others) / scale
     if learned.shape[1] <= most:
         return own, learned
     components = plda.principal_components(learned, most)
@@ -219,8 +214,7 @@ def join(points: Mapping[str, Point]) -> Point:
 
 
 def _deal(
-    rows_of: Mapping[int, np.ndarray],
-    looked_for: np.ndarray,
+    rows_of: Sequence[np.ndarray],
     half: np.ndarray,
     scenes: np.ndarray | None,
     panel: int,
@@ -229,13 +223,13 @@ def _deal(
     draw: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw panels, and rows of known and of tested releases: (B, P), (B, P, H), (B, P, H')."""
-    order = draw.permutation(len(looked_for))
+    order = draw.permutation(len(rows_of))
     halves = [order[half[order] == side] for side in (0, 1)]
     members = np.concatenate([each[: len(each) // panel * panel] for each in halves]).reshape(-1, panel)
     probes = max(size, pictures // 2)
     sides: list[list[np.ndarray]] = []
-    for code in looked_for[members.ravel()]:
-        rows = draw.permutation(rows_of[code])
+    for member in members.ravel():
+        rows = draw.permutation(rows_of[member])
         of_scene = np.unique(rows if scenes is None else scenes[rows], return_inverse=True)[1]
         place = draw.permutation(of_scene.max() + 1)
         asked = place[of_scene] < min(max(round(len(place) * probes / pictures), 1), len(place) - 1)
@@ -261,8 +255,11 @@ def _point(
     there = counts > 0
 
     def rates(fit: np.ndarray) -> np.ndarray:
-        """(P,) shares of tries in which people are named rightly."""
-        sums = np.bincount(who.ravel(), _right(fit).ravel(), minlength=len(codes))
+        """(B, P, G, P) -> (P,) shares of tries named rightly, where equal fits share the one."""
+        own = np.arange(fit.shape[1])
+        best = fit == fit.max(-1, keepdims=True)
+        right = (best[:, own, :, own] / best.sum(-1).swapaxes(0, 1)).mean(2).T  # (B, P)
+        sums = np.bincount(who.ravel(), right.ravel(), minlength=len(codes))
         shares: np.ndarray = sums[there] / counts[there]
         return shares
 
@@ -285,17 +282,6 @@ def _point(
         equal_error=float(np.mean([equal_error for _, equal_error, _ in stated])),
         linked=linked,
     )
-
-
-def _right(fit: np.ndarray) -> np.ndarray:
-    """(B, P, G, P) scores of sets -> (B, P) shares that are named rightly.
-
-    Ties count against the adversary by how many there are.
-    """
-    people = np.arange(fit.shape[1])
-    best = fit == fit.max(-1, keepdims=True)
-    shares: np.ndarray = (best[:, people, :, people] / best.sum(-1).swapaxes(0, 1)).mean(2).T
-    return shares
 
 
 def _verify(fit: np.ndarray) -> tuple[np.ndarray, float]:
@@ -422,25 +408,22 @@ def regress(x: np.ndarray, own: np.ndarray, classes: int) -> np.ndarray:
 
     A few at a time, so that their log-probabilities stay in the cache: twice as fast as all of 100 people.
     """
-    step = max(1, _AT_ONCE // (x.shape[1] * classes))
-    parts = [_regress(x[start : start + step], own, classes) for start in range(0, len(x), step)]
-    return np.concatenate(parts)
-
-
-def _regress(x: np.ndarray, own: np.ndarray, classes: int) -> np.ndarray:
-    weights = np.zeros((len(x), x.shape[2], classes), np.float32)
-    first, second = np.zeros_like(weights), np.zeros_like(weights)  # moments of the gradient
-    truth = np.eye(classes, dtype=np.float32)[own]
-    for step in range(1, _STEPS + 1):
-        wrong = log_softmax(x @ weights)
-        np.exp(wrong, out=wrong)
-        wrong -= truth
-        gradient = x.mT @ wrong / np.float32(len(own)) + _WEIGHT * weights
-        first = 0.9 * first + 0.1 * gradient
-        second = 0.999 * second + 0.001 * gradient**2
-        rate = _RATE * (1 + math.cos(math.pi * (step - 1) / _STEPS)) / 2
-        weights -= rate / (1 - 0.9**step) * first / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
-    return weights
+    at_once = max(1, _AT_ONCE // (x.shape[1] * classes))
+    truth, every = np.eye(classes, dtype=np.float32)[own], []
+    for part in (x[start : start + at_once] for start in range(0, len(x), at_once)):
+        weights = np.zeros((len(part), x.shape[2], classes), np.float32)
+        first, second = np.zeros_like(weights), np.zeros_like(weights)  # moments of the gradient
+        for step in range(1, _STEPS + 1):
+            wrong = log_softmax(part @ weights)
+            np.exp(wrong, out=wrong)
+            wrong -= truth
+            gradient = part.mT @ wrong / np.float32(len(own)) + _WEIGHT * weights
+            first = 0.9 * first + 0.1 * gradient
+            second = 0.999 * second + 0.001 * gradient**2
+            rate = _RATE * (1 + math.cos(math.pi * (step - 1) / _STEPS)) / 2
+            weights -= rate / (1 - 0.9**step) * first / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
+        every.append(weights)
+    return np.concatenate(every)
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

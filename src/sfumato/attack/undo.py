@@ -63,9 +63,7 @@ class InversionConfig:
     """The strength of the adversary.
 
     Attributes:
-        steps: of training, at most; it ends when the validation stops improving, see attack.saturation.
-        batch: pairs a step.
-        learning_rate: of Adam, falling to 0 at the end.
+        steps, batch, learning_rate: see RestorationConfig.
         width: of the decoder, see UpConvolutional.
     """
 
@@ -79,18 +77,13 @@ class InversionConfig:
 
 
 class Undoer(nn.Module):
-    """Guesses originals of what arrives. State: the weights of its network.
+    """Guesses originals of what arrives. State: the weights of its network."""
 
-    Attributes:
-        trained: the training; None if it was not trained.
-        check: raises DataError for releases that it cannot read.
-    """
-
-    check: Callable[[Tensor], None]
+    check: Callable[[Tensor], None]  # raises DataError for releases that it cannot read
 
     def __init__(self) -> None:
         super().__init__()
-        self.trained: Training | None = None
+        self.trained: Training | None = None  # the course of its training, if there was one
 
     @torch.no_grad()
     def restore(self, received: Tensor) -> Tensor:
@@ -175,14 +168,7 @@ def train_restorer(
         raise DataError("a restorer is trained on at least one photograph")
     with initial_weights(seed):
         restorer = Restorer(NETWORKS[config.network](clean.shape[1])).to(device)
-    held, chosen = _hold_out(len(clean), people, seed)
-    seen = protected(clean[chosen], config.steps) if len(chosen) else clean[chosen]
-    own = clean[~held]
-
-    def pairs(rows: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        return protected(own[rows], step), own[rows]
-
-    _train(restorer, pairs, len(own), (seen, clean[chosen]), config, seed, progress)
+    _train(restorer, lambda rows, step: protected(clean[rows], step), clean, people, config, seed, progress)
     return restorer
 
 
@@ -203,10 +189,7 @@ def train_inverter(
     Args:
         features: (N, D), of the images, as received: with the noise of the release.
         images: (N, C, H, W) uint8, photographs of the adversary; for sides see UpConvolutional.
-        config: see InversionConfig.
-        people, seed, progress, device: see train_restorer.
-
-    Raises DataError for pairs that do not belong together, or sides that the decoder cannot draw.
+        config, people, seed, progress, device: see train_restorer.
     """
     check_batch(images)
     check_features(features)
@@ -223,38 +206,32 @@ def train_inverter(
         decoder = UpConvolutional(features.shape[1], (channels, height, width), width=config.width)
     # Differences in the last digit of float32 are rounding and must not be amplified.
     inverter = Inverter(decoder, mean, torch.where(spread > 1e-7 * mean.abs(), spread, 1.0)).to(device)
-    held, chosen = _hold_out(len(images), people, seed)
-    own, known = exact[~held], images[~held]
-    _train(
-        inverter, lambda rows, _: (own[rows], known[rows]), len(own),
-        (exact[chosen], images[chosen]), config, seed, progress,
-    )  # fmt: skip
+    _train(inverter, lambda rows, _: exact[rows], images, people, config, seed, progress)
     return inverter
-
-
-def _hold_out(count: int, people: Tensor | None, seed: int) -> tuple[Tensor, Tensor]:
-    """(N,) bool of the photographs that no training sees, and rows of those that validate it."""
-    who = torch.arange(count) if people is None else people
-    held = hold_out(who, most=_VALIDATED, seed=seed)
-    return held, held.nonzero()[:, 0][draw_rows(who[held], _VALIDATED, seed=seed)]
 
 
 def _train(
     network: Undoer,
-    pairs: Callable[[Tensor, int], tuple[Tensor, Tensor]],
-    count: int,
-    validation: tuple[Tensor, Tensor],
+    received: Callable[[Tensor, int], Tensor],
+    images: Tensor,
+    people: Tensor | None,
     config: RestorationConfig | InversionConfig,
     seed: int,
     progress: Progress | None,
 ) -> None:
-    """Train on what arrives and its (B, C, H, W) uint8 images, of `count` rows; validate by the PSNR."""
+    """Train on what arrives of some rows of the images in a step; validate by the PSNR of held-out people."""
     device, generator = device_of(network), torch.Generator().manual_seed(seed)
-    asked, wanted = to_device(validation[0], device), to_float(validation[1])
+    who = torch.arange(len(images)) if people is None else people
+    held = hold_out(who, most=_VALIDATED, seed=seed)
+    own, chosen = (~held).nonzero()[:, 0], held.nonzero()[:, 0]
+    chosen = chosen[draw_rows(who[held], _VALIDATED, seed=seed)]
+    asked = to_device(received(chosen, config.steps) if len(chosen) else chosen, device)
+    wanted = to_float(images[chosen])
 
     def loss(step: int) -> Tensor:
-        received, images = pairs(torch.randint(count, (config.batch,), generator=generator), step)
-        return functional.mse_loss(network(to_device(received, device)), to_float(to_device(images, device)))
+        rows = own[torch.randint(len(own), (config.batch,), generator=generator)]
+        guesses = network(to_device(received(rows, step), device))
+        return functional.mse_loss(guesses, to_float(to_device(images[rows], device)))
 
     def judge() -> float:
         error = functional.mse_loss(network(asked).to(wanted.device), wanted).item()

@@ -43,17 +43,15 @@ def recover(
     Deterministic: all guesses start grey and are optimised together.
 
     Args:
-        parts: in the order in which the server joins their outputs.
-        head: joined outputs (N, D) -> logits; its first layer is linear with a bias.
+        parts, head: in the order in which the server joins their outputs, (N, D); these -> logits.
         observed: batches between which no parameter changed.
         total_variation: weight of mean |dx| + mean |dy|, against the squared distance of outputs, in units of
             their variance from image to image.
         learning_rate: of Adam at its start; it falls to 0 along a cosine.
         steps: of Adam.
 
-    Raises:
-        ConfigError: the head begins differently, or does not fit the networks' outputs.
-        DataError: see `local_outputs`.
+    Raises ConfigError if the head begins with another layer than a linear one with a bias, or does not fit
+    the networks' outputs, and DataError as `local_outputs`.
     """
     _, first = first_linear(head)
     with torch.no_grad():
@@ -105,7 +103,7 @@ def local_outputs(head: nn.Module, observed: Sequence[Observation]) -> Tensor:
             f"{len(observed)} batches of {images} images, {rank} of them independent: {images} are needed, "
             f"observe at least {images - rank} more that mix the images otherwise; count images from 0"
         )
-    biases = torch.stack([bias for _, bias in gradients])  # (T, O)
+    weights, biases = map(torch.stack, zip(*gradients, strict=True))  # (T, O, D), (T, O)
     signals = torch.linalg.pinv(present) @ biases  # (N, O): V of the paper, by image
     lost = signals.norm(dim=1) <= _LEAST * signals.norm()
     if bool(lost.any()):
@@ -116,4 +114,4 @@ def local_outputs(head: nn.Module, observed: Sequence[Observation]) -> Tensor:
     # dW of batch t is the sum over its images of signal times output: rows (t, o), unknowns by image.
     design = torch.einsum("tn,no->ton", present, signals)  # (T, O, N)
     inverse = torch.linalg.pinv(design.flatten(0, 1)).unflatten(1, design.shape[:2])  # (N, T, O)
-    return torch.einsum("nto,tod->nd", inverse, torch.stack([weight for weight, _ in gradients]))
+    return torch.einsum("nto,tod->nd", inverse, weights)

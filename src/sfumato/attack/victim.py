@@ -89,11 +89,7 @@ def share(
 
 
 def capture(model: nn.Module) -> dict[str, Tensor]:
-    """Copy the gradients of a training loop from a model, after `backward` and before `step`.
-
-    Raises:
-        DataError: a trained parameter has none.
-    """
+    """Copy the gradients of a training loop from a model, after `backward` and before `step`."""
     trained = {name: weight.grad for name, weight in model.named_parameters() if weight.requires_grad}
     missing = [name for name, gradient in trained.items() if gradient is None]
     if missing:
@@ -107,8 +103,7 @@ class Victim:
     """A copy of the model whose shared gradients are differentiable in the images. State: the copy.
 
     Attributes:
-        norms: names of the batch norm layers whose inputs are recorded.
-        running: their running mean and variance.
+        norms, running: names of the batch norm layers whose inputs are recorded; their running moments.
         parameters: the trained ones, by name.
     """
 

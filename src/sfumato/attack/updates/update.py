@@ -75,10 +75,8 @@ class Update:
         """Return a copy of the model at the start of training, and the update by its parameter names.
 
         Names may have prefixes from wrappers, such as `_module.` of Opacus, on either side. Statistics of
-        batch norm and other buffers are set in the model, and omitted from the update.
-
-        Raises:
-            DataError: the update is of another model.
+        batch norm and other buffers are set in the model, and omitted from the update. Raises DataError if it
+        is of another model.
         """
         model = copy.deepcopy(model)
         if any(weight.dtype in (torch.float16, torch.bfloat16) for weight in model.parameters()):
@@ -96,11 +94,6 @@ class Update:
             )
         kept = {name: change[name] for name in state if name in trained}
         return model, Update(change=kept, training=self.training, noise=self.noise)
-
-
-def of_gradient(gradient: Mapping[str, Tensor], *, images: int, noise: Noise | None = None) -> Update:
-    """Make an update from a gradient, the mean over `images` images."""
-    return Update(change=gradient, training=LocalTraining(images=images), noise=noise)
 
 
 def of_states(
@@ -169,6 +162,14 @@ class Watch:
     rates: set[float] = field(default_factory=set)
     batches: list[int] = field(default_factory=list)  # sizes of the first of a training module by step
     plain: bool = True  # whether all are SGD without momentum, weight decay or several groups
+    _update: Update | None = None
+
+    @property
+    def update(self) -> Update:
+        """The client's update, once the block of `record` has ended well."""
+        if self._update is None:
+            raise DataError("nothing is recorded yet: read the update after the block of `record`")
+        return self._update
 
     def training(self, images: int | None) -> LocalTraining:
         """Return the observed training; `images` None: those of its one step.
@@ -217,42 +218,25 @@ def watching() -> Iterator[Watch]:
             hook.remove()
 
 
-@dataclass
-class Recording:
-    """The result of `record`. State: the update, after the block has ended well."""
-
-    _update: Update | None = None
-
-    @property
-    def update(self) -> Update:
-        """The client's update. Raises DataError while it trains."""
-        if self._update is None:
-            raise DataError("nothing is recorded yet: read the update after the block of `record`")
-        return self._update
-
-
 @contextmanager
 def record(
     model: nn.Module, *, images: int | None = None, optimiser: object | None = None
-) -> Iterator[Recording]:
+) -> Iterator[Watch]:
     """Record the update of a model trained in a block, with its steps, rate and batches.
 
         with record(model, images=len(photographs)) as recording:
             train(model, photographs)
         audit_update(model, recording.update, shape=(3, 32, 32))
 
-    Args:
-        model: the model trained in the block.
-        images: the client's number of images; None: those of the one step.
-        optimiser: if it is Opacus's DPOptimizer, its noise and clipping norm are recorded.
+    `images` is the client's number; None: those of the one step. The noise and the clipping norm are recorded
+    of an optimiser that is Opacus's DPOptimizer.
     """
-    recording = Recording()
     before = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     with watching() as watch:
-        yield recording
+        yield watch
     multiplier, norm = (getattr(optimiser, name, 0.0) for name in ("noise_multiplier", "max_grad_norm"))
     noise = Noise(noise_multiplier=float(multiplier), clipping_norm=float(norm)) if multiplier else None
-    recording._update = of_states(before, model.state_dict(), watch.training(images), noise=noise)
+    watch._update = of_states(before, model.state_dict(), watch.training(images), noise=noise)
 
 
 _KNOWN = (8, 11, 24)  # significant bits of bfloat16, float16 and float32
