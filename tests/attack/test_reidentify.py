@@ -8,7 +8,7 @@ from torch.nn import functional
 from sfumato.assess.recognition import identification
 from sfumato.attack import plda
 from sfumato.attack.reidentify import (
-    RECOGNISERS,
+    FACE_NETWORKS,
     AdversaryConfig,
     by_values,
     reidentify,
@@ -38,11 +38,16 @@ def named(gallery, identities, probes):
     return {each.classifier: each.identities[each.similarities.argmax(1)] for each in found}
 
 
-def test_people_far_apart_are_all_found_by_every_classifier():
-    *seen, truth = clusters(0.05)
-    names = named(*seen)
-    assert list(names) == ["svm", "1-nn", "mean"]
-    assert all(torch.equal(each, truth) for each in names.values())
+@pytest.mark.parametrize("codes", [CODES, torch.tensor([3, 9]).repeat_interleave(12)])
+def test_people_far_apart_are_all_found_by_every_classifier_among_all_identities(codes):
+    *seen, truth = clusters(0.05, codes=codes)
+    found = reidentify(*seen)
+    assert [each.classifier for each in found] == ["svm", "1-nn", "mean"]
+    for each in found:
+        assert each.identities.tolist() == codes.unique().tolist()
+        assert each.similarities.shape == (len(truth), len(each.identities))
+        assert identification(each.similarities, each.identities, truth).top1 == 1
+    assert len(codes) > 24 or torch.equal(found[0].similarities[:, 0], -found[0].similarities[:, 1])
 
 
 def test_embeddings_without_identity_stay_at_chance():
@@ -51,44 +56,15 @@ def test_embeddings_without_identity_stay_at_chance():
     assert all((each == truth).sum() <= 14 for each in named(*seen).values())
 
 
-def test_every_probe_is_compared_with_every_identity_in_ascending_order():
-    gallery, names, probes, _ = clusters(0.5)
-    for each in reidentify(gallery, names, probes):
-        assert each.identities.tolist() == list(range(30))
-        assert each.similarities.shape == (120, 30)
-        assert each.similarities.isfinite().all()
-
-
-def test_two_identities_are_told_apart_by_every_classifier():
-    codes = torch.tensor([3, 9]).repeat_interleave(12)
-    *seen, truth = clusters(0.05, codes=codes)
-    for each in reidentify(*seen):
-        assert each.identities.tolist() == [3, 9]
-        assert each.similarities.shape == (8, 2)
-        assert identification(each.similarities, each.identities, truth).top1 == 1
-
-
-def test_the_margins_of_two_identities_are_opposite():
-    machine, *_ = reidentify(*clusters(0.5, codes=torch.tensor([3, 9]).repeat_interleave(12))[:3])
-    assert torch.equal(machine.similarities[:, 0], -machine.similarities[:, 1])
-
-
-def test_nearest_neighbour_agrees_with_a_plain_loop():
+def test_nearest_neighbour_and_nearest_mean_agree_with_plain_loops():
     gallery, names, probes, _ = clusters(0.9)
-    (found,) = [each for each in reidentify(gallery, names, probes) if each.classifier == "1-nn"]
-    expected = [
-        [max(float(probe @ known) for known in gallery[names == who]) for who in range(30)]
-        for probe in probes[:20]
-    ]
-    torch.testing.assert_close(found.similarities[:20], torch.tensor(expected))
-
-
-def test_the_nearest_mean_agrees_with_a_plain_loop():
-    gallery, names, probes, _ = clusters(0.9)
-    (found,) = [each for each in reidentify(gallery, names, probes) if each.classifier == "mean"]
-    means = [gallery[names == who].mean(0) for who in range(30)]
-    expected = [[float(probe @ mean / mean.norm()) for mean in means] for probe in probes[:20]]
-    torch.testing.assert_close(found.similarities[:20], torch.tensor(expected))
+    _, nearest, mean = reidentify(gallery, names, probes)
+    own = [gallery[names == who] for who in range(30)]
+    expected = [[max(float(probe @ known) for known in rows) for rows in own] for probe in probes[:20]]
+    torch.testing.assert_close(nearest.similarities[:20], torch.tensor(expected))
+    means = [rows.mean(0) for rows in own]
+    expected = [[float(probe @ each / each.norm()) for each in means] for probe in probes[:20]]
+    torch.testing.assert_close(mean.similarities[:20], torch.tensor(expected))
 
 
 @pytest.mark.parametrize("dimensions", [16, 300])  # fewer than the 240 photographs, and more: two solvers
@@ -202,23 +178,18 @@ def test_double_precision_gives_the_same_guesses():
     assert all(torch.equal(single[each], double[each]) for each in single)
 
 
-def test_gallery_and_probes_are_disjoint_and_of_the_sizes_asked_for():
-    gallery, probes = split_gallery(CODES, gallery=8, probes=4, seed=1)
-    assert not set(gallery.tolist()) & set(probes.tolist())
-    assert CODES[gallery].bincount().tolist() == [8] * 30
-    assert CODES[probes].bincount().tolist() == [4] * 30
-
-
-def test_with_few_photographs_each_side_gets_its_share_and_a_single_one_is_left_out():
-    codes = torch.tensor([0] * 6 + [1] * 2 + [2])
-    gallery, probes = split_gallery(codes, gallery=20, probes=10, seed=0)
-    assert codes[gallery].bincount(minlength=3).tolist() == [4, 1, 0]
-    assert codes[probes].bincount(minlength=3).tolist() == [2, 1, 0]
-
-
-def test_one_person_cannot_be_re_identified():
-    with pytest.raises(DataError, match="two identities with two photographs each"):
-        split_gallery(torch.tensor([0, 0, 0, 1]), gallery=2, probes=1, seed=0)
+@pytest.mark.parametrize(
+    ("codes", "gallery", "probes", "sizes"),
+    [
+        (CODES, 8, 4, ([8] * 30, [4] * 30)),
+        # With few photographs each side gets its share, and a single one is left out.
+        (torch.tensor([0] * 6 + [1] * 2 + [2]), 20, 10, ([4, 1, 0], [2, 1, 0])),
+    ],
+)
+def test_gallery_and_probes_are_disjoint_and_of_the_sizes_asked_for(codes, gallery, probes, sizes):
+    known, asked = split_gallery(codes, gallery=gallery, probes=probes, seed=1)
+    assert not set(known.tolist()) & set(asked.tolist())
+    assert tuple(codes[rows].bincount(minlength=len(sizes[0])).tolist() for rows in (known, asked)) == sizes
 
 
 class Pixels(nn.Module):
@@ -280,32 +251,16 @@ def test_a_seed_repeats_and_moves_no_global_state():
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_one_identity_is_nothing_to_train_on():
+def test_one_identity_is_nothing_to_tell_apart():
+    with pytest.raises(DataError, match="two identities with two photographs each"):
+        split_gallery(torch.tensor([0, 0, 0, 1]), gallery=2, probes=1, seed=0)
     with pytest.raises(DataError, match="two identities or more"):
         train_recogniser(lambda _: torch.zeros(2, 1, 16, 16), torch.zeros(2), AdversaryConfig())
 
 
-@pytest.mark.parametrize("recogniser", RECOGNISERS[1:])
-def test_a_face_network_needs_its_weights_and_a_detector(recogniser):
-    AdversaryConfig(recogniser=recogniser, **FILES)
-    for name in FILES:
-        with pytest.raises(ConfigError, match=rf"{recogniser}: {name}=None: name the file"):
-            AdversaryConfig(recogniser=recogniser, **{**FILES, name: None})
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_conv4_has_neither_weights_nor_a_detector(name):
-    with pytest.raises(ConfigError, match=rf"conv4: {name}={FILES[name]}: only a face network has one"):
-        AdversaryConfig(**{name: FILES[name]})
-
-
-def test_only_a_face_network_may_stay_as_it_was_published():
-    assert AdversaryConfig(recogniser="mobile-face-net", steps=0, **FILES).steps == 0
-    with pytest.raises(ConfigError, match="steps=0: at least 1"):
-        AdversaryConfig(steps=0)
-
-
-def test_any_recogniser_may_go_without_adapting():
+def test_a_face_network_may_stay_as_it_was_published_and_any_may_go_without_adapting():
+    for recogniser in FACE_NETWORKS:
+        assert AdversaryConfig(recogniser=recogniser, steps=0, **FILES).steps == 0
     assert AdversaryConfig(adaptive_steps=0).adaptive_steps == 0
 
 
@@ -313,18 +268,21 @@ def test_any_recogniser_may_go_without_adapting():
     ("setting", "message"),
     [
         ({"recogniser": "mobile-facenet"}, "did you mean 'mobile-face-net'"),
+        *(
+            ({"recogniser": each, **FILES, name: None}, rf"{each}: {name}=None: name the file")
+            for each in FACE_NETWORKS
+            for name in FILES
+        ),
+        *(
+            ({name: file}, rf"conv4: {name}={file}: only a face network has one")
+            for name, file in FILES.items()
+        ),
+        ({"steps": 0}, "steps=0: at least 1"),
         ({"recogniser": "mobile-face-net", "steps": -1, **FILES}, "steps=-1: at least 0"),
         ({"adaptive_steps": -1}, "adaptive_steps=-1: at least 0"),
-        ({"batch": 0}, "batch=0: at least 1"),
-        ({"gallery": 0}, "gallery=0: at least 1"),
-        ({"probes": 0}, "probes=0: at least 1"),
-        ({"copies": 0}, "copies=0: at least 1"),
+        *(({name: 0}, f"{name}=0: at least 1") for name in ("batch", "gallery", "probes", "copies")),
         ({"second": "dlob"}, "no second network is called 'dlob': write dlib, or leave it out"),
-        (
-            {"second": "dlib"},
-            "recogniser=conv4: second=dlib: it gets faces that a detector found: add it to one of",
-        ),
-        ({"learning_rate": 0}, "learning_rate=0: above 0"),
+        ({"second": "dlib"}, "recogniser=conv4: second=dlib: it gets faces that a detector found: add it"),
         ({"learning_rate": float("inf")}, "learning_rate=inf: above 0"),
     ],
 )

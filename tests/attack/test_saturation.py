@@ -16,56 +16,40 @@ class Number(nn.Module):
         self.weight = nn.Parameter(torch.zeros(1))
 
 
-def upwards(model):
-    """A loss that moves the weight of a model up for ever."""
-    return lambda step: -model.weight.sum()
-
-
-def validated(judge, gain=0.01):
-    return Validation(figure="height", judge=judge, gain=gain)
+def trained(judge=None, *, gain=0.01, ceiling=300, rate=0.1):
+    """A model whose loss moves its weight up for ever, and its training; a judge sees the weight."""
+    model = Number()
+    shown = None if judge is None else lambda: judge(model.weight.item())
+    validation = None if shown is None else Validation(figure="height", judge=shown, gain=gain)
+    loss = lambda step: -model.weight.sum()  # noqa: E731
+    return model.weight, train(loss, model, ceiling=ceiling, learning_rate=rate, validation=validation)
 
 
 def test_training_ends_when_its_figure_has_stopped_rising():
-    model = Number()
-    made = train(upwards(model), model, ceiling=10_000, learning_rate=0.1, validation=validated(lambda: 1.0))
+    _, made = trained(lambda _: 1.0, ceiling=10_000)
     assert made.flat
-    assert made.steps < 10_000
-    assert made.curve[-1][0] == made.steps
+    assert made.curve[-1][0] == made.steps < 10_000
     # A first value, four without a gain, and half as long again at a falling rate.
     assert made.steps == pytest.approx(5 * 500 * 1.5)
 
 
 def test_a_figure_that_still_rises_at_the_ceiling_is_not_flat():
-    model = Number()
-    made = train(
-        upwards(model),
-        model,
-        ceiling=300,
-        learning_rate=0.1,
-        validation=validated(lambda: model.weight.item()),
-    )
+    _, made = trained(lambda weight: weight)
     assert (made.steps, made.flat) == (300, False)
-    values = [value for _, value in made.curve]
-    assert values == sorted(values)
+    assert [value for _, value in made.curve] == sorted(value for _, value in made.curve)
 
 
 def test_the_weights_of_the_best_validation_are_kept():
-    model = Number()
-    train(
-        upwards(model),
-        model,
-        ceiling=300,
-        learning_rate=0.1,
-        validation=validated(lambda: -abs(model.weight.item() - 5)),
-    )
-    assert model.weight.item() == pytest.approx(5, abs=2.6)  # 25 steps of 0.1 between two validations
-    train(upwards(model), model, ceiling=300, learning_rate=0.1)
-    assert model.weight.item() > 10  # without validation the last
+    weight, _ = trained(lambda weight: -abs(weight - 5))
+    assert weight.item() == pytest.approx(5, abs=2.6)  # 25 steps of 0.1 between two validations
+    assert trained()[0].item() > 10  # without validation the last
+    weight, made = trained(lambda _: math.nan, ceiling=60)  # no number: the last
+    assert not made.flat
+    assert weight.item() > 3
 
 
 def test_without_validation_all_steps_are_made_and_nothing_is_said_of_them():
-    model = Number()
-    made = train(upwards(model), model, ceiling=40, learning_rate=0.1)
+    made = trained(ceiling=40)[1]
     assert (made.steps, made.ceiling, made.flat, made.curve) == (40, 40, None, ())
 
 
@@ -81,13 +65,6 @@ def test_the_rate_is_constant_and_then_falls_to_almost_nothing():
     torch.testing.assert_close(steps[:60], torch.full((60,), 0.1), rtol=1e-3, atol=0)
     assert (steps[60:].diff() < 0).all()
     assert steps[-1] < 0.1 / 20
-
-
-def test_a_figure_that_is_no_number_leaves_the_last_weights():
-    model = Number()
-    made = train(upwards(model), model, ceiling=60, learning_rate=0.1, validation=validated(lambda: math.nan))
-    assert not made.flat
-    assert model.weight.item() > 3
 
 
 def test_a_tenth_of_the_people_is_held_out_whole():
