@@ -59,9 +59,6 @@ def photographs(folder, count: int) -> tuple[Tensor, Tensor]:
     return images, torch.from_numpy(packed["label"][rows].astype(np.int64))
 
 
-# One image
-
-
 @pytest.mark.parametrize("hidden", [(256, 128, 64, 64), (32,)])
 def test_real_images_come_back_exactly(shared_data, hidden: tuple[int, ...]):
     model = perceptron(3072, *hidden)
@@ -125,9 +122,6 @@ def test_the_nearest_image_of_a_noisy_gradient_is_least_squares_by_numpy():
     assert variance > 0.5 * float((image - noise()).square().mean())  # not nearer than it is
 
 
-# A batch
-
-
 @pytest.mark.parametrize("count", [2, 4, 8])
 def test_real_photographs_of_a_whole_batch_come_back_exactly(shared_data, count: int):
     model = perceptron(3072, 200, 200).double()
@@ -169,9 +163,6 @@ def test_noise_is_named_where_it_hides_the_rank_and_a_gradient_of_zero_holds_no_
         spear(model, noisy)
     with pytest.raises(DataError, match="is 0 everywhere: no image is in it"):
         spear(model, {name: torch.zeros_like(each) for name, each in shared.items()})
-
-
-# An imprint layer
 
 
 def imprinted(*, bins: int = 64) -> nn.Sequential:
@@ -229,9 +220,6 @@ def test_networks_that_were_drawn_are_not_suspected(honest: Callable[[], nn.Modu
     assert detect_imprint(honest()) is None
 
 
-# Mistakes
-
-
 @pytest.mark.parametrize(
     "read", [recover_one, recover_imprinted, lambda model, shared, _: spear(model, shared)]
 )
@@ -257,10 +245,7 @@ def test_a_model_that_sees_the_image_otherwise_is_refused(make: Callable, messag
             r"of 1.weight is \(16, 59\) where the parameter is \(16, 192\)",
         ),
         (lambda g: g["1.weight"].fill_(float("inf")), "of 1.weight has numbers that are not finite"),
-        (
-            lambda g: g["1.bias"].zero_(),
-            "of 1.bias is 0 everywhere: no unit of this layer passed",
-        ),
+        (lambda g: g["1.bias"].zero_(), "of 1.bias is 0 everywhere: no unit of this layer passed"),
         (
             lambda g: g.update(gradient(perceptron(), 2)),
             r"not parallel, \d+\.\d% of it lies apart: more than one image",

@@ -82,9 +82,6 @@ def state(model: nn.Module) -> dict[str, Tensor]:
     return {name: each.clone() for name, each in model.state_dict().items()}
 
 
-# What is shared
-
-
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", VICTIMS)
 def test_what_is_shared_is_what_a_training_loop_leaves(name: str, training: bool):
@@ -160,9 +157,6 @@ def test_gradients_are_captured_of_what_is_trained():
     model(photographs()).sum().backward()
     assert list(capture(model)) == ["head.weight", "head.bias"]
     assert list(share(model, photographs(), ONE)) == ["head.weight", "head.bias"]
-
-
-# When a guess is right
 
 
 @pytest.mark.parametrize("objective", ["squared", "cosine"])
@@ -252,9 +246,6 @@ def test_total_variation_makes_guesses_smooth():
     assert smooth < rough / 2
 
 
-# Statistics of batch norm
-
-
 def inputs_of_batch_norms(model: nn.Module, images: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
     seen = {}
     handles = [
@@ -284,9 +275,6 @@ def test_the_statistics_of_the_true_batch_cost_nothing_and_the_models_own_are_ta
         for name, (mean, variance) in exact.items()
     )
     assert (total - cost).item() == pytest.approx(0 if known else apart.item(), rel=1e-4, abs=1e-4)
-
-
-# How guesses are followed
 
 
 @pytest.mark.parametrize(
@@ -445,36 +433,6 @@ def test_presets_are_those_of_the_papers():
         ("cosine", "signed-adam", "inferred"),
         ("cosine", "adam", "known"),
     ]
-
-
-# Mistakes
-
-
-@pytest.mark.parametrize(
-    ("make", "settings", "message"),
-    [
-        (InversionConfig, {"objective": "cosin"}, "no objective is called 'cosin': did you mean 'cosine'"),
-        (
-            InversionConfig,
-            {"labels": "inferred "},
-            "no labels is called 'inferred ': did you mean",
-        ),
-        (InversionConfig, {"optimiser": "adams"}, "no optimiser is called 'adams': did you mean 'adam'"),
-        (InversionConfig, {"restarts": 0}, "restarts=0: at least 1"),
-        (InversionConfig, {"statistics": float("nan")}, "statistics=nan: at least 0"),
-        (InversionConfig, {"learning_rate": 0}, "learning_rate=0: above 0"),
-        (InversionConfig, {"decay_at": (0.5, 1)}, r"decay_at=\(0.5, 1\): shares of the steps"),
-        (ThreatModel, {"shape": (8, 8)}, r"shape=\(8, 8\): channels, height and width"),
-        (ThreatModel, {"batch": 0}, "batch=0: at least 1"),
-        (ThreatModel, {"local_batch": 2}, "local_batch=2: a step sees 1 to 1 images"),
-        (ThreatModel, {"labels": TWO}, r"labels of shape \(2,\): one for each of the 1 images"),
-        (ThreatModel, {"noise": -1.0}, r"noise=-1.0: at least 0"),
-        (ThreatModel, {"local_rate": 0.0}, r"local_rate=0.0: above 0"),
-    ],
-)
-def test_settings_and_knowledge_that_cannot_be_are_named(make: type, settings: dict, message: str):
-    with pytest.raises(ConfigError, match=message):
-        make(**({} if make is InversionConfig else {"shape": SHAPE}) | settings)
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,15 @@ from torch.nn import functional
 from sfumato.assess.recognition import identification
 from sfumato.attack import plda
 from sfumato.attack.reidentify import (
-    FACE_NETWORKS,
     AdversaryConfig,
     by_values,
     reidentify,
     split_gallery,
     train_recogniser,
 )
-from sfumato.errors import ConfigError, DataError
+from sfumato.errors import DataError
 
 CODES = torch.arange(30).repeat_interleave(12)
-FILES = {"weights": "network.safetensors", "detector": "mtcnn.safetensors"}
 
 
 def clusters(spread, *, codes=CODES, dimensions=16, seed=0):
@@ -256,36 +254,3 @@ def test_one_identity_is_nothing_to_tell_apart():
         split_gallery(torch.tensor([0, 0, 0, 1]), gallery=2, probes=1, seed=0)
     with pytest.raises(DataError, match="two identities or more"):
         train_recogniser(lambda _: torch.zeros(2, 1, 16, 16), torch.zeros(2), AdversaryConfig())
-
-
-def test_a_face_network_may_stay_as_it_was_published_and_any_may_go_without_adapting():
-    for recogniser in FACE_NETWORKS:
-        assert AdversaryConfig(recogniser=recogniser, steps=0, **FILES).steps == 0
-    assert AdversaryConfig(adaptive_steps=0).adaptive_steps == 0
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"recogniser": "mobile-facenet"}, "did you mean 'mobile-face-net'"),
-        *(
-            ({"recogniser": each, **FILES, name: None}, rf"{each}: {name}=None: name the file")
-            for each in FACE_NETWORKS
-            for name in FILES
-        ),
-        *(
-            ({name: file}, rf"conv4: {name}={file}: only a face network has one")
-            for name, file in FILES.items()
-        ),
-        ({"steps": 0}, "steps=0: at least 1"),
-        ({"recogniser": "mobile-face-net", "steps": -1, **FILES}, "steps=-1: at least 0"),
-        ({"adaptive_steps": -1}, "adaptive_steps=-1: at least 0"),
-        *(({name: 0}, f"{name}=0: at least 1") for name in ("batch", "gallery", "probes", "copies")),
-        ({"second": "dlob"}, "no second network is called 'dlob': write dlib, or leave it out"),
-        ({"second": "dlib"}, "recogniser=conv4: second=dlib: it gets faces that a detector found: add it"),
-        ({"learning_rate": float("inf")}, "learning_rate=inf: above 0"),
-    ],
-)
-def test_impossible_strengths_are_refused(setting, message):
-    with pytest.raises(ConfigError, match=message):
-        AdversaryConfig(**setting)

@@ -103,9 +103,6 @@ def test_nothing_is_drawn_and_nothing_is_left_behind():
     assert all(p.grad is None for model in (*NETWORKS, HEAD) for p in model.parameters())
 
 
-# Mistakes
-
-
 def test_parts_that_do_not_make_up_what_the_head_takes_are_refused():
     with pytest.raises(ConfigError, match=r"give 256 \+ 256 \+ 256 numbers, and the head takes 1024: give"):
         recover(PARTS[:3], HEAD, observations())
