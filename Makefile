@@ -142,7 +142,6 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/meta_choice.py
 	$(BIN)/python studies/meta.py private
 	$(BIN)/python studies/clipping.py
-	$(BIN)/python studies/audit_training.py
 	$(BIN)/python studies/one_run.py
 	$(BIN)/python studies/unpack.py cmu ../shared/data runs/data/cmu
 	$(BIN)/python studies/unpack.py fer ../shared/data runs/data/fer

@@ -179,7 +179,7 @@ def in_browser(url: str, key: str, code: Code, pictures: torch.Tensor, folder: P
     """
     with chromium.started(folder / "profile") as browser:
         page = Page(browser, f"{url}/", SimpleNamespace(), folder / "pictures")
-        page.connect({"specs": [f"code:artefact={Path(code.artefact).name}"]}, key=key)
+        page.connect({"spec": f"code:artefact={Path(code.artefact).name}"}, key=key)
         page.choose(pictures)
         taken = [browser.execute_async_script(click) / len(pictures) for _ in range(7)]
     first, again = taken[0], median(taken[1:])

@@ -36,7 +36,7 @@ from sfumato.device.jobs.folder import FolderConfig, protect_folder
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.protect import parse
-from sfumato.protect.blur import Blur
+from sfumato.protect.pixels import Blur
 
 LEAST, LEAST_OF_SMALL, MOST = 0.85, 0.90, 1.15
 CASES = [

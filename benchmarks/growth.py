@@ -357,8 +357,8 @@ def listing(files: int, folder: Path) -> Work:
     from sfumato.device.jobs.worker import Item
 
     def work() -> None:
-        found = walk(_Simulated(files), None, Outcome())  # type: ignore[arg-type]
-        items = (Item(name, stamp, size, name, ours=False) for name, stamp, size in found)
+        found = walk(_Simulated(files), Outcome())  # type: ignore[arg-type]
+        items = (Item(name, stamp, size, name) for name, stamp, size in found)
         assert sum(len(chunk) for chunk in chunks(items)) == files
 
     return work
@@ -431,10 +431,10 @@ def large_index(prototypes: int) -> Iterator[str]:
     from store import databases, drawn, fill
 
     from sfumato.serve.gallery import Galleries
-    from sfumato.serve.store import search
+    from sfumato.serve.store import store as of_store
 
     vectors, queries = drawn(prototypes, centres=1000)
-    search.MANY = min(search.MANY, prototypes)
+    of_store.MANY = min(of_store.MANY, prototypes)
     with databases(postgresql=True) as (_, database):
         store = database.store
         store.create_tenant("bench")
@@ -459,7 +459,7 @@ def large_index(prototypes: int) -> Iterator[str]:
         in_memory = (time.perf_counter() - start) / len(queries)
         exact = galleries.answer("bench", classifier, queries, top=10, refusal=None)
         pairs = zip(found, exact, strict=True)
-        recalls = [len({n.label for n in near} & {g.label for g in one.guesses}) / 10 for near, one in pairs]
+        recalls = [len({*near.labels} & {g.label for g in one.guesses}) / 10 for near, one in pairs]
         yield (
             f"one query a call: HNSW {1e3 * by_index:.1f} ms, exact in memory {1e3 * in_memory:.1f} ms after "
             f"{read:.0f} s of reading; recall at 10 {np.mean(recalls):.3f}; {peak():,.0f} MiB held at most"

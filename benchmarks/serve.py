@@ -35,10 +35,9 @@ from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.networks.code import make_code_network
 from sfumato.protect import parse
-from sfumato.protect.parameters import artefact_digest
+from sfumato.protect.release import artefact_digest
 from sfumato.protect.vectors import BitsRelease
 from sfumato.serve import models
-from sfumato.serve.engine import Engine
 from sfumato.serve.http.app import ServiceConfig
 from sfumato.serve.store import Store
 from sfumato.wire import labelled
@@ -274,7 +273,7 @@ def forward(path: str, seconds: float) -> float:
     served = models.load(path)
     side = served.shape[1]
     decoded = wire.decode(Sort("", side, TINY.config).body(*range(32)), most_images=32, most_pixels=10**9)
-    inputs = served.prepare(decoded, served.demands[0])
+    inputs = served.prepare(decoded)
     served.run(inputs)
     start, count = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:
@@ -571,7 +570,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, ended)
-    print(f"server on cores {SERVER}, generator on {GENERATOR}; batch of {Engine.__init__.__kwdefaults__}")
+    print(f"server on cores {SERVER}, generator on {GENERATOR}; batch of {ServiceConfig().most_batch}")
     lengths = {name: options.memory_seconds if name == "memory" else options.seconds for name in options.only}
     promised = sum(TAKES[name][0] * length + TAKES[name][1] for name, length in lengths.items())
     print(f"some {promised / 60:.0f} minutes, more beside other work", flush=True)

@@ -26,7 +26,8 @@ from sqlalchemy import insert
 from timing import Line, in_turn, show
 
 from sfumato.serve.gallery import Galleries
-from sfumato.serve.store import Example, Key, Store, search
+from sfumato.serve.store import Example, Key, Store
+from sfumato.serve.store import store as of_store
 from sfumato.serve.store.schema import classes
 
 DIMENSION = 64
@@ -161,7 +162,7 @@ def searching(
             exact(query[None])
 
     def by_index() -> list[str]:
-        return [row[0].label for row in store.nearest("bench", classifier, queries, count=100)]
+        return [row.labels[0] for row in store.nearest("bench", classifier, queries, count=100)]
 
     def product() -> None:
         for query in queries:
@@ -203,7 +204,7 @@ def drawn(prototypes: int, centres: int) -> tuple[np.ndarray, np.ndarray]:
 
 def lines(short: bool, prototypes: int = 10_000, centres: int = 1000) -> Iterator[Line]:
     vectors, queries = drawn(prototypes, centres)
-    search.MANY = min(search.MANY, prototypes)
+    of_store.MANY = min(of_store.MANY, prototypes)
     seconds = 2 if short else 10
     with databases(postgresql=not short) as found:
         for database in found:

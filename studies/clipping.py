@@ -217,9 +217,8 @@ def measure(comparison: Comparison, policies: dict[str, Policy], device: torch.d
     if all(name in RECORDS for name in names.values()):
         return
     loaded, drawn, trainings = omniglot_at(SIDE, True), {}, {}
-    norms: dict[str, list[float]] = {name: [] for name in policies if names[name] not in RECORDS}
-    ways: dict[str, list[float]] = {name: [] for name in norms}
-    for name, seen in norms.items():
+    ways: dict[str, list[float]] = {name: [] for name in policies if names[name] not in RECORDS}
+    for name in ways:
         trainings[name] = Beside(
             loaded.split("train"),
             protect.parse("none"),
@@ -227,7 +226,6 @@ def measure(comparison: Comparison, policies: dict[str, Policy], device: torch.d
             "class",
             comparison.seed,
             (1, SIDE, SIDE),
-            lambda _, norm, seen=seen: seen.append(norm),
             device=device,
         )
         trainings[name].drawn = drawn
@@ -249,7 +247,7 @@ def measure(comparison: Comparison, policies: dict[str, Policy], device: torch.d
             print(f"{comparison.name}: {done}", ways, flush=True)
     for name, training in trainings.items():
         mean, half_width = accuracy(name, "test", EPISODES)
-        moved = (*norms[name][:: max(1, comparison.steps // 50)], norms[name][-1])
+        moved = (*training.norms[:: max(1, comparison.steps // 50)], training.norms[-1])
         RECORDS[names[name]] = {
             **asdict(comparison),
             "network": PAPERS,

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import sfumato
 from sfumato.export.graphs import to_onnx
 from sfumato.images import to_float
-from sfumato.networks.encoders.tiny_darknet import DARKNET_WIDTHS, TinyDarknet
+from sfumato.networks.encoders.small import DARKNET_WIDTHS, TinyDarknet
 from sfumato.networks.weights import initial_weights
 from sfumato.study.records import write_rows
 

@@ -36,7 +36,7 @@ from sfumato.images import to_float, to_uint8
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.prototypes import episode_accuracies
 from sfumato.learn.start import KIND
-from sfumato.networks.encoders.conv4 import Conv4
+from sfumato.networks.encoders.small import Conv4
 from sfumato.networks.weights import initial_weights
 from sfumato.protect import parse
 from sfumato.protect.parameters import cell_in_pixels

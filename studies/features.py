@@ -50,7 +50,7 @@ from sfumato.export.sides import SIDES
 from sfumato.learn import private_feature
 from sfumato.learn.private_feature import FeatureConfig, FeatureModel
 from sfumato.networks import MTCNN, align
-from sfumato.networks.encoders.tiny_darknet import DARKNET_WIDTHS
+from sfumato.networks.encoders.small import DARKNET_WIDTHS
 from sfumato.protect.feature import clip_and_noise, guarantee_of_clipped, noisy
 from sfumato.study.parts.attacks.scores import hits
 

@@ -26,8 +26,7 @@ import sfumato
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.images import Images
 from sfumato.protect.mask import Mask, top_pixels
-from sfumato.protect.parameters import FilePath, artefact_digest, canonical
-from sfumato.protect.release import Release
+from sfumato.protect.release import FilePath, Release, TrainedProtection
 from sfumato.study import grid, run
 from sfumato.study.lab.lab import Lab
 from sfumato.study.vocabulary import SHAPE, ProtectionWords
@@ -39,24 +38,15 @@ WORDS, ROUNDS, SIDE = 16, 30, 64
 
 
 @dataclass(frozen=True)
-class Codebook:
+class Codebook(TrainedProtection):
     """The nearest of 16 masks to the shape of an image's own; `artefact` is a file of `make_codebook`."""
 
     artefact: FilePath
 
-    kind, cell, draws_noise, has_shape, outputs = SHAPE, 1, False, True, WORDS
+    name, kind, has_shape, outputs = "mask-codebook", SHAPE, True, WORDS
     words = ProtectionWords(
         "Codebook of masks", release=SHAPE, leaves=f"One of {WORDS} masks, that nearest to the image's own."
     )
-
-    @property
-    def spec(self) -> str:
-        """See Protection.spec."""
-        return canonical("mask-codebook", self)
-
-    def digest(self) -> str:
-        """See Mask.digest."""
-        return artefact_digest(self.artefact)
 
     def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release."""
@@ -66,9 +56,6 @@ class Codebook:
         shown = masks[distances(own.shown, masks.float()).argmin(1)]
         made = replace(own, spec=self.spec, shown=shown)
         return replace(made, array=made.shapes().numpy())
-
-    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        """None of a pixel; of naming by counting, see `outputs`."""
 
 
 def distances(shapes: Tensor, centres: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ import sfumato
 from sfumato import data, images
 from sfumato.attack.membership import by_person, judge
 from sfumato.audits.gallery import Embedded, GalleryAuditConfig, measure
+from sfumato.dp.clipping import clip_rows
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.dp.private_mean import sigma_for
 from sfumato.learn.start import begin
@@ -77,6 +78,13 @@ def codes_of_hats(models: Path) -> tuple[Tensor, Tensor, Tensor]:
     return bits[:-OTHERS].flatten(0, 1), worn[:-OTHERS].flatten(), bits[-OTHERS:].flatten(0, 1)
 
 
+def add_noise(photographs: Tensor, norm: float, sigma: float, seed: int) -> Tensor:
+    """Clip and noise each photograph as a shot, anew for each gallery: (P, n, D) -> (G, P, n, D)."""
+    draw = torch.Generator().manual_seed(1000 + seed)
+    clipped = clip_rows(photographs.flatten(0, 1), clipping_norm=norm).view(photographs.shape)
+    return clipped + sigma * torch.randn(GALLERIES, *photographs.shape, dtype=clipped.dtype, generator=draw)
+
+
 def cell(photographs: list[Tensor], shot: int, norm: float, *, table: bool) -> dict[str, Any]:
     """One number of shots: for each defence its accuracy, and for each question and view what is found."""
     begun = time.time()
@@ -87,11 +95,10 @@ def cell(photographs: list[Tensor], shot: int, norm: float, *, table: bool) -> d
     for name, sigma in noises.items():
         measured = [
             measure(
-                Embedded(own, own[None]),
+                Embedded(own, own[None] if sigma is None else add_noise(own, norm, sigma, seed)),
                 GalleryAuditConfig(
                     shot=shot, known=KNOWN, galleries=GALLERIES, attacked=ATTACKED, step=STEP, seed=seed
                 ),
-                noise=None if sigma is None else (norm, sigma),
                 table=table,
             )
             for seed, own in zip(SEEDS, photographs, strict=True)

@@ -5,8 +5,8 @@
     python studies/meta.py private --only public     # the runs whose names have this in them
 
 Stopped, it goes on with the next run, and a clean run from its checkpoint under runs/meta. Records are
-studies/results/meta.jsonl. Settings of private runs were chosen on the validation characters; those of trees,
-means over steps and Caltech-101 by `studies/meta_choice.py`, whose records are studies/results/meta-choice.jsonl.
+studies/results/meta.jsonl. Settings of private runs were chosen on the validation characters; those of
+Caltech-101 by `studies/meta_choice.py`, whose records are studies/results/meta-choice.jsonl.
 
 Five regimes. "disjoint": a pool of 205 tasks of the training characters, without rotations; the unit is a task,
 and so an image. "overlapping": 10,000 tasks drawn from all training classes, which is the rate of the paper's
@@ -17,7 +17,7 @@ of 7,300 parameters and four times the tasks of a step, which learns; and norms 
 The fourth, "public", is how it is done today: that network begins with what it learned from drawn glyphs, which costs
 no budget, and every step sees all 205 disjoint tasks, so that an image is covered by the same epsilon. "objects" is "narrow" for
 photographs in the place of MiniImageNet's: Caltech-101 at 32x32, by MAML's network for MiniImageNet with 16 filters.
-"narrow" has noise from a tree as well, where tasks take turns. All policies of a regime are at the same PLD bound.
+Its three records with the noise of a tree, where tasks take turns, are of commit 5a5f5a86. All policies of a regime are at the same PLD bound.
 Meta-Clip as it was published is in `studies/clipping.py`.
 """
 
@@ -127,7 +127,6 @@ NARROW = AT_ONE | {
 OBJECTS = {name: AT_ONE[name] for name in ("fixed", "quantile")}
 PUBLIC = AT_ONE | {"automatic": ("automatic", {})}
 INNER_NOISE = 0.02  # of sound Meta-Clip: the deviation of the mean update's noise, in units of C
-TREE, TREE_RATE = "fixed, noise of a tree", 0.3
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,7 @@ PAPERS: dict[str, Any] = {"steps": 500, "tasks": 16, "meta_rate": 1e-3}
 REGIMES = {
     "disjoint": Regime(None, POLICIES, PAPERS),
     "overlapping": Regime(10_000, POLICIES, PAPERS),
-    "narrow": Regime(10_000, NARROW | {TREE: NARROW["fixed"]}, NARROW_CONFIG),
+    "narrow": Regime(10_000, NARROW, NARROW_CONFIG),
     "public": Regime(
         None,
         PUBLIC,
@@ -215,12 +214,10 @@ def private(regime: str, algorithm: str, shot: int, epsilon: float, policy: str,
             settings=norms,
             pool_tasks=chosen.pool_tasks,
             inner_noise=INNER_NOISE if (regime, clipping) == ("public", "meta-clip") else 0.0,
-            noise="tree" if policy == TREE else "independent",
         )
     changed: dict[str, Any] = {
         "untrained": {"steps": 1, "meta_rate": 1e-12},
         "none": chosen.open or {},
-        TREE: {"meta_rate": TREE_RATE},
     }
     config = MetaConfig(
         algorithm=algorithm,
@@ -288,7 +285,6 @@ def measure(run: Run) -> None:
         RECORDS.pop(START.name, None)
         measure(START)
     loaded = loaded_world(run.world, run.side, run.rotations)
-    norms: list[float] = []
     checkpoint = RUNS / f"{run.name}.checkpoint"
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     resumed = checkpoint.exists()
@@ -306,7 +302,6 @@ def measure(run: Run) -> None:
         # A private run that is stopped starts anew: its checkpoints are large, and it takes a minute.
         checkpoint=checkpoint if run.config.private is None else None,
         progress=progress,
-        observe=lambda _, norm: None if norm is None else norms.append(norm),
     )
     seconds = time.perf_counter() - started
     model.save(RUNS / f"{run.name}.safetensors")
@@ -327,7 +322,7 @@ def measure(run: Run) -> None:
         "threads": torch.get_num_threads(),
         "version": sfumato.__version__,
         "about": run.about,
-        "norms": [round(norm, 5) for norm in norms[:: max(1, len(norms) // 50)]],
+        "norms": [round(norm, 5) for norm in model.norms[:: max(1, len(model.norms) // 50)]],
         "card": card,
     }
     print(f"{run.name}: {tested}", flush=True)

@@ -45,10 +45,10 @@ ROOMS = {
         "study/{hits,choose/recommend,choose/frontier,choose/estimates,choose/use}",
         "study/test_{recommend,estimates,many,use,bounds_of_attributes,choice}",
     ),
-    "access": ("serve/http/access", "serve/test_{access,routes,tenant_keys}"),
+    "access": ("serve/http/routes", "serve/test_app"),
     "ledger": (
-        "device/ledger/{ledger,charges,budgets,accounts}",
-        "device/test_{ledger,lost_ledger,bits,storage,likeness,averager,releasing,charges}",
+        "device/ledger/{ledger,charging,budgets,witness}",
+        "device/test_{ledger,chain,storage,likeness,averager,releasing,charges}",
     ),
 }
 # An operator, and what takes its place.

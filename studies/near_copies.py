@@ -25,8 +25,7 @@ from unpack import picture
 import sfumato
 from sfumato import data
 from sfumato.base.proportions import wilson
-from sfumato.device.ledger.fingerprints import fingerprints
-from sfumato.device.ledger.near_copies import Fingerprint, near_copies
+from sfumato.device.ledger.near_copies import Fingerprint, fingerprints, near_copies
 from sfumato.study.records import write_rows
 
 RECORD = Path(__file__).parent / "results" / "near-copies.jsonl"

@@ -9,13 +9,12 @@ the noised update, is the same for all networks.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from typing import Any
 from unittest import mock
 
-import audit_training
 import torch
-from audit_training import DELTA, noiseless, repeated, right
 from rows import RESULTS, Rows
 from torch import Tensor, nn
 
@@ -26,14 +25,21 @@ from sfumato.dp.clipping import policies
 from sfumato.dp.mechanisms import fresh_noise, seeded_noise
 from sfumato.learn import meta
 from sfumato.learn.canaries import audit_canaries
+from sfumato.learn.meta import MetaConfig, Private
 from sfumato.study.description import versions
 
 RECORDS = Rows(RESULTS / "one-run.jsonl")
-CONFIDENCE, SEED, FEW = 0.99, 0, 4
+CONFIDENCE, SEED, FEW, DELTA = 0.99, 0, 4, 1e-5
 IMAGE, PLACES = (1, 16, 16), 200
 SHAPE = (3, 224, 224)
 # The canary of the linear network contributes a norm of some 0.02.
-POLICIES = audit_training.POLICIES | {"meta-clip": {"start": 1e-3, "bound": 0.1}}
+POLICIES: dict[str, dict[str, float]] = {
+    "fixed": {"clipping_norm": 1e-3},
+    "automatic": {"stability": 1e-4},
+    "quantile": {"start": 1e-3},
+    "adaclip": {"largest": 1e-6},
+    "meta-clip": {"start": 1e-3, "bound": 0.1},
+}
 SPECS = (
     "dp-pix:cell=4,epsilon=1",
     "dp-pix:cell=4,epsilon=3",
@@ -64,6 +70,36 @@ def divided() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def noiseless() -> Iterator[None]:
+    """No noise on the sum; what else is released keeps its own."""
+
+    def draw(shape: tuple[int, ...], std: float) -> Tensor:
+        return _drawn(shape, 0.0 if shape else std)
+
+    with mock.patch.object(clipping, "fresh_gaussian", draw):
+        yield
+
+
+@contextmanager
+def repeated() -> Iterator[None]:
+    """The same noise in every step of a run."""
+    begin, noise = meta.Training.__init__, dict[tuple[int, ...], Tensor]()
+
+    def anew(self: meta.Training, *given: Any) -> None:
+        begin(self, *given)
+        noise.clear()
+
+    def draw(shape: tuple[int, ...], std: float) -> Tensor:
+        return noise.setdefault(shape, _drawn(shape, 1.0)) * std
+
+    with (
+        mock.patch.object(clipping, "fresh_gaussian", draw),
+        mock.patch.object(meta.Training, "__init__", anew),
+    ):
+        yield
+
+
 FAULTS = {"unclipped": unclipped, "divided": divided, "noiseless": noiseless, "repeated": repeated}
 
 
@@ -82,8 +118,10 @@ def training(
     runs: int = FEW,
 ) -> OneRunAudit:
     """One audit of a training."""
-    with (FAULTS[fault] if fault else right)(), mock.patch.dict(audit_training.POLICIES, POLICIES):
-        config = audit_training.config(policy, epsilon, tasks=PLACES // 2 if sampled else PLACES, steps=4)
+    private = Private(epsilon=epsilon, delta=DELTA, clipping=policy, settings=POLICIES[policy])
+    tasks = PLACES // 2 if sampled else PLACES
+    config = MetaConfig(way=2, shot=1, queries=1, steps=4, tasks=tasks, private=private)
+    with FAULTS[fault]() if fault else nullcontext():
         return audit_canaries(
             config,
             places=PLACES,

@@ -71,16 +71,11 @@ def rows(name: str, report: Report, seconds: float) -> Iterator[dict[str, Any]]:
     for number, (form, figures) in enumerate(of["forms"].items()):
         stored = {key: of[key] for key in ("named", "attributes", "twins")} if number == 0 else {}
         kind = form.partition(",")[0]
-        if kind == "identity removed":
-            kind += (
-                ", all learned"
-                if form == [each for each in of["forms"] if "removed" in each][-1]
-                else ", half"
-            )
+        kind += ", all learned" if kind == "identity removed" else ""
         yield {
             "row": f"{name}, {form}",
             "encoder": name,
-            "form": kind.partition(" to ")[0],
+            "form": kind,
             **figures,
             "proved": figures["proved"] if figures["proved"] < 1 else None,
             "chance": {size: each["chance"] for size, each in of["named"].items()},

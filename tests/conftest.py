@@ -16,9 +16,7 @@ import sfumato
 from sfumato import data
 from sfumato.base import registry
 
-INSTALLED = os.environ.get(
-    "SFUMATO_INSTALLED"
-)  # where the wheel is, when the tests are for it and not for src/
+INSTALLED = os.environ.get("SFUMATO_INSTALLED")  # where the wheel is, if the tests are for it, not for src/
 SHARED = Path(__file__).parents[1].parent / "shared" / "data"
 
 gc.disable()  # until all tests are read, whose modules stay
@@ -27,14 +25,9 @@ gc.disable()  # until all tests are read, whose modules stay
 # What takes longest comes first: no process is left with it at the end. Measured by benchmarks/suite.py.
 LONGEST = (
     *("study/test_engines.py", "base/test_engines.py", "device/test_engines.py", "docs/test_site.py"),
-    *(
-        "test_package.py",
-        "docs/test_blocks.py",
-        "web/test_page.py",
-        "study/test_report.py",
-        "study/test_run.py",
-    ),
-    *("studies/test_canary_run.py", "attack/test_gradient_inversion.py", "docs/test_notebooks.py"),
+    *("test_package.py", "docs/test_blocks.py", "web/test_page.py", "study/test_report.py"),
+    *("study/test_run.py", "attack/test_gradient_inversion.py"),
+    "docs/test_notebooks.py",
 )
 
 

@@ -21,33 +21,26 @@ def line(name="protect", *, ratio=2.0, ours=2.0, **changes):
     return Line(name=name, ratio=ratio, ours=ours, **settings)
 
 
-def test_a_rate_is_kept_at_its_bound_and_above():
-    assert line(ratio=2.0, bound=2.0).kept is True
-    assert line(ratio=1.99, bound=2.0).kept is False
-
-
-def test_a_time_is_kept_at_its_bound_and_below():
-    assert line(ratio=1.1, bound=1.1, lower=True).kept is True
-    assert line(ratio=1.11, bound=1.1, lower=True).kept is False
-
-
-def test_a_limit_is_of_what_is_ours_and_not_of_the_ratio():
-    assert line(ratio=0.1, ours=1000, limit=1000).kept is True
-    assert line(ratio=9.0, ours=999, limit=1000).kept is False
-
-
-def test_both_a_bound_and_a_limit_are_to_be_kept():
-    assert line(ratio=2.0, bound=1.0, ours=5, limit=6).kept is False
-
-
-def test_nothing_is_kept_or_not_where_nothing_is_wanted():
-    assert line().kept is None
-    assert line().wanted == ""
+@pytest.mark.parametrize(
+    ("ratio", "ours", "wanted", "kept"),
+    [
+        (2.0, 2.0, {"bound": 2.0}, True),  # a rate, at its bound
+        (1.99, 2.0, {"bound": 2.0}, False),
+        (1.1, 2.0, {"bound": 1.1, "lower": True}, True),  # a time
+        (1.11, 2.0, {"bound": 1.1, "lower": True}, False),
+        (0.1, 1000, {"limit": 1000}, True),  # of what is ours, and not of the ratio
+        (9.0, 999, {"limit": 1000}, False),
+        (2.0, 5, {"bound": 1.0, "limit": 6}, False),  # both are to be kept
+        (2.0, 2.0, {}, None),
+    ],
+)
+def test_a_line_is_kept_if_it_is_at_its_bounds_or_better(ratio, ours, wanted, kept):
+    assert line(ratio=ratio, ours=ours, **wanted).kept is kept
 
 
 def test_what_is_wanted_is_told_in_words():
     wanted = line(bound=1.5, limit=2000, unit="ms", lower=True).wanted
-    assert wanted == "at most 1.5, at most 2,000 ms"
+    assert (wanted, line().wanted) == ("at most 1.5, at most 2,000 ms", "")
 
 
 def test_a_ratio_is_the_median_within_rounds_which_a_slow_second_does_not_move():
@@ -56,23 +49,14 @@ def test_a_ratio_is_the_median_within_rounds_which_a_slow_second_does_not_move()
     assert turns.ratio(0, 1) == pytest.approx(0.5)
 
 
-def test_a_rate_and_a_time_of_the_same_turns_are_each_others_inverse():
+def test_a_rate_and_a_time_of_the_same_turns_are_each_others_inverse_also_where_one_does_less():
     turns = Turns([[1.0, 4.0]] * 3)
     rate = turns.rates("fast", against="slow", count=8, unit="a second")
     cost = turns.costs("fast", against="slow")
     assert (rate.ours, rate.other, rate.ratio) == (8, 2, 4)
     assert (cost.ours, cost.other, cost.ratio) == (1000, 4000, 0.25)
-
-
-def test_one_that_does_less_in_its_turn_is_compared_by_its_rate():
     turns = Turns([[1.0, 1.0]])
     assert turns.rates("draws", against="slow", count=100, other_count=2, unit="a second").ratio == 50
-
-
-def test_functions_take_turns():
-    calls = []
-    timing.in_turn(lambda: calls.append("ours"), lambda: calls.append("other"), seconds=0.0)
-    assert calls[:2] == ["ours", "other"]
 
 
 @pytest.mark.parametrize(("first", "counted"), [(1.05, 1.05), (1.2, 1.0)])
@@ -82,34 +66,34 @@ def test_a_first_call_of_a_slow_function_counts_if_it_is_like_the_second(first, 
     assert timing.in_turn(len, seconds=60).seconds[0] == [counted]
 
 
-def test_a_first_call_counts_only_where_it_took_far_too_long():
+def test_functions_take_turns_and_a_first_call_counts_only_where_it_took_far_too_long():
+    calls = []
+    timing.in_turn(lambda: calls.append("ours"), lambda: calls.append("other"), seconds=0.0)
+    assert calls[:2] == ["ours", "other"]
     assert len(timing.in_turn(lambda: None, seconds=0.0).seconds) == 1
     assert len(timing.in_turn(lambda: sum(range(10**5)), seconds=0.05).seconds) >= 3
 
 
-@pytest.mark.parametrize(("now", "marked"), [(1.75, False), (1.7, True), (3.0, False)])
-def test_a_rate_that_is_more_than_15_percent_worse_is_a_regression(now, marked):
-    before = {"protect": line(ratio=2.0)}
-    assert bool(timing.regressions([line(ratio=now)], before)) is marked
+@pytest.mark.parametrize(
+    ("now", "lower", "marked"),
+    [
+        (1.75, False, False),
+        (1.7, False, True),
+        (3.0, False, False),
+        (2.25, True, False),
+        (2.35, True, True),
+        (1.0, True, False),
+    ],
+)
+def test_more_than_15_percent_worse_is_a_regression(now, lower, marked):
+    before = {"protect": line(ratio=2.0, lower=lower)}
+    assert bool(timing.regressions([line(ratio=now, lower=lower)], before)) is marked
 
 
-@pytest.mark.parametrize(("now", "marked"), [(2.25, False), (2.35, True), (1.0, False)])
-def test_a_time_that_is_more_than_15_percent_worse_is_a_regression(now, marked):
-    before = {"protect": line(ratio=2.0, lower=True)}
-    assert bool(timing.regressions([line(ratio=now, lower=True)], before)) is marked
-
-
-def test_a_regression_says_by_what_share():
-    assert timing.regressions([line(ratio=1.0)], {"protect": line(ratio=2.0)}) == {"protect": 1.0}
-
-
-def test_a_slower_machine_is_no_regression():
+def test_a_regression_says_by_what_share_and_a_slower_machine_or_a_new_line_is_none():
     before = {"protect": line(ratio=2.0, ours=100, other=50)}
-    assert not timing.regressions([line(ratio=2.0, ours=10, other=5)], before)
-
-
-def test_a_line_that_is_new_is_no_regression():
-    assert not timing.regressions([line("new", ratio=0.1)], {"protect": line()})
+    assert timing.regressions([line(ratio=1.0)], before) == {"protect": 1.0}
+    assert not timing.regressions([line(ratio=2.0, ours=10, other=5), line("new", ratio=0.1)], before)
 
 
 def test_a_planted_slowdown_is_marked_after_a_second_try(tmp_path, monkeypatch, capsys):
@@ -148,12 +132,9 @@ def test_a_line_is_compared_with_the_last_run_that_has_it_on_such_a_machine(tmp_
     for name, machine, lines in runs:
         written = {"machine": machine, "lines": [timing.as_json(each) for each in lines]}
         timing.write(tmp_path / f"{name}.json", written)
+    assert timing.last(tmp_path / "none", {}) == {}
     found = timing.last(tmp_path, "this")
     assert {name: each.ratio for name, each in found.items()} == {"one": 2.0, "two": 1.0}
-
-
-def test_there_is_nothing_to_compare_with_before_the_first_run(tmp_path):
-    assert timing.last(tmp_path / "none", {}) == {}
 
 
 @pytest.mark.parametrize("power", [0, 1, 2, 3])
@@ -167,12 +148,7 @@ def test_what_a_job_costs_before_it_does_anything_makes_its_exponent_smaller():
 
 
 def test_numbers_are_told_with_three_digits():
-    assert [timing.short(each) for each in (0.01234, 1.234, 12.34, 1234.5)] == [
-        "0.0123",
-        "1.23",
-        "12.3",
-        "1,234",
-    ]
+    assert list(map(timing.short, (0.01234, 1.234, 12.34, 1234.5))) == ["0.0123", "1.23", "12.3", "1,234"]
 
 
 # Accelerators. Tensors of the device "meta" have no numbers: whoever mixes them with others, copies them
@@ -203,18 +179,12 @@ def counted(work, card):
     return seen.seconds
 
 
-def test_the_bound_of_a_product_is_its_arithmetic_at_the_measured_rate():
+def test_a_bound_is_arithmetic_at_the_measured_rate_or_bytes_where_there_is_none():
     first, second = torch.ones(3, 4), torch.ones(4, 5)
     assert counted(lambda: first @ second, limit(product=2.0)) == 2 * 3 * 4 * 5 / 2.0
-
-
-def test_a_convolution_has_a_rate_of_its_own():
     images, filters = torch.ones(1, 2, 5, 5), torch.ones(3, 2, 3, 3)
     seconds = counted(lambda: torch.conv2d(images, filters), limit(product=1.0, convolution=4.0))
     assert seconds == 2 * (3 * 3 * 3) * (2 * 3 * 3) / 4.0
-
-
-def test_the_bound_of_what_has_no_arithmetic_is_its_bytes():
     row = torch.ones(6)
     assert counted(lambda: row + 1, limit(copies=8.0)) == 2 * 6 * 4 / 8.0
 

@@ -2,6 +2,7 @@
 
 import configparser
 import contextlib
+import json
 import re
 import shutil
 import socket
@@ -15,6 +16,9 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from sfumato.serve.metrics import Metrics
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -285,3 +289,30 @@ def test_compose_takes_its_file():
     if docker is None or subprocess.run([docker, "compose", "version"], capture_output=True).returncode:
         pytest.skip("docker compose is not installed")
     run(docker, "compose", "-f", DEPLOY / "compose.yaml", "config", "--quiet")
+
+
+def test_the_dashboard_and_the_alerts_ask_for_what_the_service_counts():
+    """Of Grafana, and of the alerts of the deployment guide."""
+    board = json.loads((DEPLOY / "grafana" / "sfumato.json").read_text())
+    drawn = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    text = (ROOT / "docs" / "deployment.md").read_text()
+    (block,) = re.findall(r"```yaml\n(groups:.*?)```", text, flags=re.DOTALL)
+    alerts = [rule["expr"] for group in yaml.safe_load(block)["groups"] for rule in group["rules"]]
+    metrics = Metrics(lambda: 0)
+    metrics.count_answer("POST", "/v1/classifiers/{classifier}/classify", 200, 0.01)
+    metrics.count_pass(4, 0.01)
+    metrics.count_not_protected()
+    exported: dict[str, set[str]] = {}  # the names of all series, and the labels of each
+    for family in text_string_to_metric_families(metrics.text().decode()):
+        for sample in family.samples:
+            exported.setdefault(sample.name, set()).update(sample.labels)
+    for query in [*drawn, *alerts]:
+        names = set(re.findall(r"\bsfumato_\w+", query))
+        assert names
+        assert names <= set(exported), query
+        grouped = [label for group in re.findall(r"by \((.*?)\)", query) for label in group.split(", ")]
+        asked = {*re.findall(r"(\w+)(?:=~|!=|!~|=)\"", query), *grouped}
+        assert asked <= set.union(*(exported[name] for name in names)), query
+    ends = re.compile(r"_(total|created|bucket|sum|count)$")
+    shown = {ends.sub("", name) for query in drawn for name in re.findall(r"\bsfumato_\w+", query)}
+    assert shown == {ends.sub("", name) for name in exported}

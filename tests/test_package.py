@@ -32,9 +32,8 @@ def checkout(tmp_path_factory) -> Path:
     copy = tmp_path_factory.mktemp("checkout")
     for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in", *ALSO):
         shutil.copy(REPOSITORY / name, copy / name)
-    shutil.copytree(
-        SOURCE, copy / "src" / "sfumato", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "page")
-    )
+    beside = shutil.ignore_patterns("__pycache__", "*.egg-info", "page")
+    shutil.copytree(SOURCE, copy / "src" / "sfumato", ignore=beside)
     for name in (*(f"src/sfumato/{name}" for name in PAGE), *BESIDE):
         path = copy / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,9 +44,8 @@ def checkout(tmp_path_factory) -> Path:
 def built(folder: Path, what: str) -> Path:
     """The path of what setuptools builds in a folder: a wheel or an sdist."""
     code = f"import setuptools.build_meta as backend; print(backend.build_{what}('dist'))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, check=True, capture_output=True, text=True
-    )
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=folder, check=True, capture_output=True, text=True)
     return folder / "dist" / done.stdout.splitlines()[-1]
 
 
@@ -90,72 +88,42 @@ def contents(wheel: Path) -> dict[str, int]:
         return {entry.filename: entry.CRC for entry in archive.infolist()}
 
 
-def test_the_wheel_has_every_file_of_the_library(unpacked):
-    here = {
-        str(path.relative_to(SOURCE))
-        for path in SOURCE.rglob("*")
-        if path.is_file() and not {"__pycache__", "page"} & set(path.parts)
-    }
-    there = {
-        str(path.relative_to(unpacked / "sfumato"))
-        for path in (unpacked / "sfumato").rglob("*")
-        if path.is_file()
-    }
+def test_the_wheel_has_every_file_of_the_library_and_its_licence_and_nothing_else(unpacked):
+    files = [path.relative_to(SOURCE) for path in SOURCE.rglob("*") if path.is_file()]
+    here = {str(path) for path in files if not {"__pycache__", "page"} & set(path.parts)}
+    files = [path.relative_to(unpacked) for path in unpacked.rglob("*") if path.is_file()]
+    there = {str(path.relative_to("sfumato")) for path in files if path.parts[0] == "sfumato"}
     assert there == here | PAGE
     assert {"py.typed", "cli/demo.yaml"} <= there
     assert any(name.startswith("networks/") and name.endswith(".safetensors") for name in there)
-
-
-def test_the_wheel_holds_nothing_but_the_library_and_its_licence(unpacked):
-    rest = {
-        path.name
-        for path in unpacked.rglob("*")
-        if path.is_file() and path.relative_to(unpacked).parts[0] != "sfumato"
-    }
+    rest = {path.name for path in files if path.parts[0] != "sfumato"}
     assert rest == {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt", "LICENSE"}
 
 
 def away(unpacked: Path, folder: Path, *words: str) -> subprocess.CompletedProcess:
-    """`python -m sfumato` of the wheel, in another folder."""
+    """Python with the wheel, in another folder."""
     env = {**os.environ, "PYTHONPATH": str(unpacked)}
-    for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME"):
-        env[name] = str(folder / name)
-    return subprocess.run(
-        [sys.executable, "-m", "sfumato", *words],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env |= {name: str(folder / name) for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME")}
+    command = [sys.executable, *words]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
 def test_it_says_its_version(unpacked, tmp_path):
-    said = away(unpacked, tmp_path, "--version")
+    said = away(unpacked, tmp_path, "-m", "sfumato", "--version")
     assert (said.returncode, said.stdout.strip()) == (0, sfumato.__version__)
 
 
 def test_the_service_of_a_wheel_has_the_page(unpacked, tmp_path):
     code = "from sfumato.serve.http.app import page_of_package as page; print(page())"
-    env = {**os.environ, "PYTHONPATH": str(unpacked)}
-    said = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
+    said = away(unpacked, tmp_path, "-c", code)
     assert said.stdout.strip() == str(unpacked / "sfumato" / "serve" / "page"), said.stderr
 
 
 def test_it_protects_a_folder_away_from_the_checkout(unpacked, tmp_path):
     (tmp_path / "photos").mkdir()
     Image.new("RGB", (16, 16), (90, 120, 200)).save(tmp_path / "photos" / "1.png")
-    said = away(
-        unpacked,
-        tmp_path,
-        "protect",
-        "photos",
-        "released",
-        "--with",
-        "dp-pix:cell=4,epsilon=3",
-        "--workers",
-        "2",
-    )
+    asked = ("photos", "released", "--with", "dp-pix:cell=4,epsilon=3", "--workers", "2")
+    said = away(unpacked, tmp_path, "-m", "sfumato", "protect", *asked)
     assert said.returncode == 0, said.stderr
     assert (tmp_path / "released" / "1.png").is_file()
 

@@ -67,10 +67,7 @@ def test_a_photograph_is_turned_upright_and_loses_its_metadata(tmp_path, image):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (
-            torch.full((3, 8, 8), 1.5),
-            "values from 1.5 to 1.5: floats are from 0 to 1: protect before",
-        ),
+        (torch.full((3, 8, 8), 1.5), "values from 1.5 to 1.5: floats are from 0 to 1: protect before"),
         (np.zeros((8, 8, 3), np.float32), "float32: arrays are .* uint8: protect before"),
         ((np.zeros((8, 8, 3), np.uint8), 4), "a tuple: a picture is a PIL.Image"),
         (np.zeros((3, 32, 24), np.uint8), "with 1 or 3 channels"),
@@ -111,9 +108,8 @@ def test_workers_draw_different_noise_outside_a_ledger_and_repeat_one_release_by
     path = tmp_path / "ledger.db"
     for protect, different in ((outside(NOISY), 4), (Protect(NOISY, ledger=path), 1)):
         protect(image)  # before the fork, so that workers inherit whatever it opened
-        loader = DataLoader(
-            Copies(image, protect), batch_size=1, num_workers=2, multiprocessing_context="fork"
-        )
+        how = {"batch_size": 1, "num_workers": 2, "multiprocessing_context": "fork"}
+        loader = DataLoader(Copies(image, protect), **how)
         seen = torch.cat([protect(image)[None], *loader])
         assert len(seen[1:].unique(dim=0)) == different
     with Ledger(path) as ledger:

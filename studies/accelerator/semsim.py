@@ -28,7 +28,7 @@ from reconstructed.sources import RECORDS, RUNS
 from sfumato.assess.semsim import SemSim
 from sfumato.learn import semsim
 from sfumato.learn.semsim import SEMSIM
-from sfumato.networks.encoders.embedding import Embedding
+from sfumato.networks.encoders.small import Embedding
 
 SETS = tuple(admitted())
 SEEDS = (0, 1, 2)

@@ -32,7 +32,7 @@ from sfumato.base.proportions import over_people
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.images import to_float
 from sfumato.networks import MobileFaceNet
-from sfumato.networks.encoders.resnet import ResNet
+from sfumato.networks.encoders.small import ResNet
 from sfumato.networks.faces.alignment import reference_points, similarity
 from sfumato.networks.weights import initial_weights
 from sfumato.study import grid

@@ -8,7 +8,7 @@ from results_page.reading import Row, records
 from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.audit import round_down
 from sfumato.dp.guarantee import SYMBOLS, round_up
-from sfumato.protect.pixelize import cell_areas, spread
+from sfumato.protect.pixels import cell_areas, spread
 
 CELL, CHANNELS, SIDE, EPSILON, DELTA = 8, 3, 84, 1.0, 1e-6
 MECHANISMS = ("dp-pix", "dp-pix, as published", "dp-pix-gaussian", "gaussian")

@@ -21,10 +21,9 @@ from sfumato.dp.mechanisms import Noise
 from sfumato.errors import SpecError
 from sfumato.images import Images, as_array, as_tensor, to_float
 from sfumato.networks.encoders.drawn import SHIPPED, DrawnEncoder
-from sfumato.networks.faces.center_face import CenterFace
+from sfumato.networks.faces.finding import CenterFace
 from sfumato.networks.weights import initial_weights
-from sfumato.protect import Release
-from sfumato.protect.parameters import canonical
+from sfumato.protect import Protection, Release
 from sfumato.protect.vectors import FeatureRelease
 from sfumato.study.parts.attacks import values
 from sfumato.study.protocol import Attack
@@ -40,15 +39,8 @@ def strangers(size: int) -> LabelledImages:
     return faces(identities=100, images_per_identity=15, headwear=60, size=size, seed=_WORLD)
 
 
-class _OfPixels:
+class _OfPixels(Protection):
     """What protections of images share: `_change` maps (N, C, H, W) float images, 0 to 255, to others."""
-
-    cell, draws_noise = 1, False
-
-    @property
-    def spec(self) -> str:
-        """See protect.Protection."""
-        return canonical(self.name, self)
 
     def release(self, images: Images, noise: Noise) -> Any:
         """See protect.Protection."""
@@ -58,9 +50,6 @@ class _OfPixels:
     def digest(self) -> str:
         """See protect.release.Trained: a study then changes each image once, unless noise is drawn."""
         return self.spec
-
-    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        """Nothing is proved."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from sfumato.assess import semsim
 from sfumato.assess.semsim import SemSim
 from sfumato.errors import ArtefactError, ConfigError
 from sfumato.learn.semsim import Judgements, SemSimConfig, SemSimModel, train
-from sfumato.networks.encoders.embedding import Embedding, to_squares
+from sfumato.networks.encoders.small import Embedding, to_squares
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:

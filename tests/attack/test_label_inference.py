@@ -11,7 +11,7 @@ from sfumato.attack.label_inference import counts, last_linear, stand_ins
 from sfumato.attack.victim import share
 from sfumato.errors import ConfigError
 from sfumato.images import to_float
-from sfumato.networks import ConvNet8, DenseNet, LeNet, ResNet
+from sfumato.networks import ConvNet8, LeNet, ResNet
 
 SHAPE = (3, 16, 16)
 CLASSES = 10
@@ -19,7 +19,6 @@ VICTIMS = {
     "lenet": lambda: LeNet(SHAPE, CLASSES),
     "convnet8": lambda: ConvNet8(SHAPE, CLASSES, width=4),
     "resnet20": lambda: ResNet(SHAPE, CLASSES, depth=20, width=4),
-    "densenet": lambda: DenseNet(SHAPE, CLASSES, depth=10, growth=4),
 }
 
 

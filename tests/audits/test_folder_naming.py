@@ -129,11 +129,11 @@ def test_codes_are_compared_with_codes_of_known_photographs(folders, tmp_path):
 
 
 def test_a_table_of_true_names_counts_as_sub_folders_do(folders):
-    files = list_files(folders / "cell4").pictures
+    files = list_files(folders / "cell4").files
     (folders / "who.csv").write_text(
         "file,person\n" + "".join(f"{each.name},{each.person}\n" for each in files)
     )
-    assert list_files(folders / "cell4", folders / "who.csv").pictures == files
+    assert list_files(folders / "cell4", folders / "who.csv").files == files
 
 
 def test_a_box_at_the_edge_is_cut_as_a_whole_square_within_the_picture():
@@ -159,9 +159,7 @@ def test_refusals_say_what_is_wrong_and_what_to_do(folders, tmp_path):
         audit_names(tmp_path / "bad", known)
     (tmp_path / "bad" / "b.png").write_bytes(sorted(one.iterdir())[0].read_bytes())
     listing = list_files(tmp_path / "bad")
-    assert (
-        len(read_pictures(listing.pictures, tmp_path / "bad", size=32, outcome=listing.outcome).images) == 1
-    )
+    assert len(read_pictures(listing.files, tmp_path / "bad", size=32, outcome=listing.outcome).images) == 1
     assert listing.outcome.left_out == {
         "link out of its folder": 1,
         "file that cannot be read (not an image that can be read)": 1,

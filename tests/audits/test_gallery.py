@@ -1,4 +1,4 @@
-"""The audit of a gallery: limits in which everything, or nothing, is identified, and what noise proves."""
+"""The audit of a gallery: limits in which everything, or nothing, is identified."""
 
 import re
 from dataclasses import replace
@@ -98,19 +98,10 @@ def bits(images: Tensor) -> Tensor:
     return (images.flatten(1) > 127).float() * 2 - 1
 
 
-@pytest.mark.parametrize("embed", [pixels, bits])
-def test_noise_on_examples_identifies_no_more_than_it_proves_and_no_more_by_their_table(embed):
-    public, _ = photographs(people=30)
-    report = audit_gallery(embed, *photographs(), public=255 - public, table=embed is bits, config=QUICK)
-    noise = finding(report, "noise").figures["epsilons"]
-    assert list(noise) == ["64", "16", "4"]
-    for each in noise.values():
-        trials = finding(report, "photograph").figures["stored"]["members"]
-        slack = 3 * (each["proved"] * (1 - each["proved"]) / trials) ** 0.5 + 0.01
-        views = {"stored", "full", *(["table"] if embed is bits else [])}
-        assert views < set(each)
-        assert all(each[view] <= each["proved"] + slack for view in views)
-    assert noise["4"]["proved"] < noise["16"]["proved"] < noise["64"]["proved"]
+def test_a_table_of_answers_is_one_more_view_of_codes():
+    report = audit_gallery(bits, *photographs(), table=True, config=QUICK)
+    assert "table" in finding(report, "photograph").figures
+    assert "table" in finding(report, "person").figures
 
 
 def test_answers_are_of_the_prototypes_that_codes_have_and_the_store_keeps_means():
@@ -153,7 +144,6 @@ def test_people_with_too_few_photographs_are_left_out():
         ({"known": 0}, "known=0: at least 1"),
         ({"people": 3}, "people=3: at least 4"),
         ({"galleries": 9}, "galleries=9: at least 4 more than the 6"),
-        ({"epsilons": (0.0,)}, "above 0"),
     ],
 )
 def test_settings_out_of_range_are_refused(setting, message):

@@ -56,12 +56,6 @@ def test_a_card_states_what_its_noise_costs():
     )
 
 
-def test_a_private_start_is_part_of_what_a_card_costs():
-    cost = accounting.epsilon([accounting.Stretch(1.5, 0.1, 50)], 1e-5)
-    report = audit_training(config("quantile", start_noise=5.0), card=card(cost), audit=QUICK)
-    assert report.findings[-1].verdict == "leaks"
-
-
 def test_canaries_take_the_rules_of_the_training_and_not_its_size():
     asked = MetaConfig(
         algorithm="reptile",
@@ -70,7 +64,7 @@ def test_canaries_take_the_rules_of_the_training_and_not_its_size():
         way=3,
         network="strided",
         width=16,
-        private=Private(epsilon=2.0, delta=1e-6, clipping="quantile", start_noise=4.0),
+        private=Private(epsilon=2.0, delta=1e-6, clipping="quantile"),
     )
     made = with_canaries(asked, QUICK)
     assert (made.algorithm, made.inner_steps, made.way) == ("reptile", 3, 3)

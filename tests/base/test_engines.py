@@ -69,7 +69,7 @@ def test_one_local_worker_is_this_process_with_its_threads():
 
 
 def test_local_workers_are_other_processes_of_one_thread_that_know_what_was_registered(registering):
-    registering("protections", "plain", "sfumato.protect.none:Clear")
+    registering("protections", "plain", "sfumato.protect.pixels:Clear")
     with engines.engine(EngineConfig(workers=2)) as tasks:
         assert tasks.workers == 2
         first, again, second = (tasks.submit(os.getpid, worker=at).result(SECONDS) for at in (0, 0, 1))
@@ -102,7 +102,7 @@ def on_ray(ray_cluster):
 def test_tasks_on_ray_run_at_once_in_other_processes_of_one_thread_that_know_what_was_registered(
     on_ray, registering, tmp_path
 ):
-    registering("protections", "plain", "sfumato.protect.none:Clear")
+    registering("protections", "plain", "sfumato.protect.pixels:Clear")
     assert on_ray.submit(parse, "plain").result(SECONDS) == parse("none")
     both = [on_ray.submit(until_there, tmp_path / "go", tmp_path) for _ in range(2)]
     until = time.monotonic() + SECONDS

@@ -9,14 +9,14 @@ from sfumato import protect
 from sfumato.base import registry
 from sfumato.errors import ConfigError, SpecError
 from sfumato.networks.classifiers import ENCODERS, make_encoder
-from sfumato.networks.encoders.conv4 import Conv4
-from sfumato.protect.none import Clear
+from sfumato.networks.encoders.small import Conv4
+from sfumato.protect.pixels import Clear
 from sfumato.protect.spec import PROTECTIONS
 from sfumato.study.vocabulary import ATTACKS, AttackWords
 
 
 def test_a_registered_protection_or_encoder_is_found_by_its_name(registering):
-    registering("protections", "plain", "sfumato.protect.none:Clear")
+    registering("protections", "plain", "sfumato.protect.pixels:Clear")
     assert protect.parse("plain") == Clear()
     with pytest.raises(SpecError, match="'plane': did you mean 'plain'"):
         protect.parse("plane")

@@ -12,7 +12,7 @@ from sfumato.wire.messages import Answers, ClassifierInfo, ClassSummary, Enrolle
 
 HOSTILE: list[tuple[Any, bytes, bytes, bytes]] = [
     (list[ModelInfo], b"[", b"{},", b"{}]"),
-    (ModelInfo, b'{"specs":[', b"0,", b"0]}"),
+    (ModelInfo, b'{"shape":[', b"0,", b"0]}"),
     (Answers, b'{"images":[', b"{},", b"{}]}"),
     (Answers, b'{"images":[{"none_of_these":null,"guesses":[', b"[],", b"0]}]}"),
     (EnrolledClasses, b'{"classes":[', b'{"examples":[0,0]},', b"{}]}"),

@@ -20,7 +20,7 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.refusal import Interval, Refusal
 from sfumato.networks.code import make_code_network
 from sfumato.protect import parse
-from sfumato.protect.parameters import artefact_digest
+from sfumato.protect.release import artefact_digest
 from sfumato.serve import models
 from sfumato.serve.http.app import create
 from sfumato.serve.served import Served
@@ -31,15 +31,15 @@ from sfumato.wire.tables import AnswerTable
 SIDE = 16  # of the models' images
 
 
-def untrained(folder: Path, name: str, *specs: str, refusal: dict[str, Any] | None = None) -> Served:
+def untrained(folder: Path, name: str, spec: str, *, refusal: dict[str, Any] | None = None) -> Served:
     """A model of random weights for colour images."""
     config = FewShotConfig(denoiser_depth=None, precision="float32")
     card = {
-        **{"config": asdict(config), "specs": list(specs), "channels": 3, "precision": "float32"},
+        **{"config": asdict(config), "spec": spec, "channels": 3, "precision": "float32"},
         **{"shape": [3, SIDE, SIDE], "refusal": refusal},
     }
     path = folder / f"{name}.safetensors"
-    few_shot.make_untrained(3, config, [parse(spec) for spec in specs], card=card).save(path)
+    few_shot.make_untrained(3, config, parse(spec), card=card).save(path)
     return models.load(path)
 
 

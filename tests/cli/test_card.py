@@ -1,21 +1,25 @@
-"""`sfumato show`: the card of an artefact in words, as a page, and as JSON."""
+"""`sfumato show`, the card of an artefact in words, as a page, and as JSON; and `sfumato convert`."""
 
 import json
 from pathlib import Path
 
+import torch
 from cloud import encoder
 from commands import Command, check_mistake
 
+from sfumato.networks.faces.mobile_face_net import MobileFaceNet
 
-def test_the_card_is_printed(command: Command, tmp_path: Path):
-    said = command("show", encoder(tmp_path / "c.safetensors", bits=5))
+
+def test_the_card_is_printed_and_said_to_programs_and_written_once(command: Command, tmp_path: Path):
+    card = encoder(tmp_path / "c.safetensors", bits=5)
+    said = command("show", card)
     assert said.code == 0
     assert said.out.startswith("c.safetensors\n\nWhat it is\n  The encoder of a code")
     assert "of 1,000 equally likely people more than 3.2%" in said.out  # 2^5 of 1,000
-
-
-def test_it_is_written_as_a_page_and_as_markdown_once(command: Command, tmp_path: Path):
-    words = ("show", encoder(tmp_path / "c.safetensors", bits=5), "--html", "c.html", "--markdown", "c.md")
+    told = json.loads(command("show", card, "--json").out)
+    assert told["card"]["config"]["bits"] == 5
+    assert "What is proved" in told["sections"]
+    words = ("show", card, "--html", "c.html", "--markdown", "c.md")
     assert command(*words).out == "card: c.html\ncard: c.md\n"
     assert Path("c.html").read_text().startswith("<!DOCTYPE html>")
     assert Path("c.md").read_text().startswith("# c.safetensors\n")
@@ -23,13 +27,22 @@ def test_it_is_written_as_a_page_and_as_markdown_once(command: Command, tmp_path
     assert command(*words, "--force").code == 0
 
 
-def test_as_json_it_has_the_card_itself(command: Command, tmp_path: Path):
-    said = json.loads(command("show", encoder(tmp_path / "c.safetensors", bits=5), "--json").out)
-    assert said["card"]["config"]["bits"] == 5
-    assert "What is proved" in said["sections"]
-
-
 def test_what_is_no_artefact_is_refused(command: Command, tmp_path: Path):
     (tmp_path / "x.safetensors").write_bytes(b"nothing")
     check_mistake(command("show", tmp_path / "x.safetensors"), "damaged or not a .safetensors file")
     check_mistake(command("show", tmp_path / "gone.safetensors"), "no such file")
+
+
+def test_weights_are_converted_and_said_to_be(command: Command, tmp_path: Path):
+    torch.save({"net_state_dict": MobileFaceNet().state_dict()}, tmp_path / "068.ckpt")
+    said = command("convert", "mobile-face-net", "068.ckpt", "m.safetensors")
+    assert said.out == f"written: m.safetensors ({(tmp_path / 'm.safetensors').stat().st_size:,} bytes)\n"
+    assert MobileFaceNet.load(tmp_path / "m.safetensors")
+    again = command("convert", "mobile-face-net", "068.ckpt", "m.safetensors")
+    check_mistake(again, "m.safetensors: already exists: name another file, or replace it with --force")
+
+
+def test_two_files_are_needed(command: Command):
+    check_mistake(
+        command("convert", "facenet", "a.pt"), "name the file to convert, and then the .safetensors"
+    )

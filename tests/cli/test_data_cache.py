@@ -23,21 +23,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "images"
 
 
-def test_it_lists_what_is_there_and_how_much(command: Command, cache: Path):
+def test_it_lists_and_deletes_copies_without_protection(command: Command, cache: Path):
+    assert "WITHOUT protection" in command("data", "cache", "--help").out
     (entry,) = entries()
     said = command("data", "cache")
     assert (said.code, said.err) == (0, "")
     first, total = said.out.splitlines()
     assert first.split(maxsplit=2) == [f"{entry.bytes:,}", "bytes", "folder:photos, 6 x 3 x 8 x 8"]
     assert total.split(maxsplit=2) == [f"{entry.bytes:,}", "bytes", f"in {cache}"]
-
-
-def test_it_deletes_what_is_there(command: Command, cache: Path):
-    said = command("data", "cache", "--clear")
-    assert said.out.splitlines()[-1].endswith(f"deleted from {cache}")
+    assert command("data", "cache", "--clear").out.splitlines()[-1].endswith(f"deleted from {cache}")
     assert list(cache.iterdir()) == []
     assert command("data", "cache").out.split() == ["0", "bytes", "in", str(cache)]
-
-
-def test_the_help_says_that_it_is_a_copy_without_protection(command: Command):
-    assert "WITHOUT protection" in command("data", "cache", "--help").out

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,6 @@ from sfumato import images
 from sfumato.cli import show
 from sfumato.cli.demo import of_own_images
 from sfumato.networks.wheels import WheelFile
-from sfumato.study import grid
 
 SPLITS = ("train", "validation", "test")
 
@@ -24,6 +25,7 @@ def photographs(root: Path, classes: dict[str, tuple[str, ...]], *, each: int = 
     """A table of photographs: so many of each class in each split that has it."""
     draw = torch.Generator().manual_seed(0)
     rows = []
+    root.mkdir(exist_ok=True)
     for split, names in classes.items():
         for number in range(each * len(names)):
             file = f"{split}{number}.png"
@@ -38,45 +40,31 @@ def photographs(root: Path, classes: dict[str, tuple[str, ...]], *, each: int = 
     return f"table:{root / 'table.csv'}"
 
 
-def learners(settings: dict) -> list[str]:
-    settings["task"] |= {"target": "gender", "sensitive": "person"}
-    return grid.parse(settings, "demo").learners
-
-
-def test_classes_that_are_known_are_learned_by_a_classifier_at_64_pixels(tmp_path, capsys):
+def test_known_classes_are_learned_by_a_classifier_and_new_ones_in_episodes(tmp_path, capsys):
     source = photographs(tmp_path, dict.fromkeys(SPLITS, ("female", "male")))
     settings = of_own_images(source, "gender", "auto", None)
-    assert learners(settings) == ["classifier-clean", "classifier-protected"]
+    assert settings["learners"] == ["classifier-clean", "classifier-protected"]
     assert settings["data"] == {"source": source, "size": 64}
-    assert capsys.readouterr().err == (
-        "learner: an ordinary classifier, on images of 64x64: training and test images have the same classes "
-        "of 'gender'\n"
-    )
-
-
-def test_classes_that_are_new_are_learned_in_episodes_at_32_pixels(tmp_path, capsys):
-    source = photographs(tmp_path, {"train": ("a", "b"), "validation": ("c", "d"), "test": ("e", "f")})
-    settings = of_own_images(source, "gender", "auto", None)
-    assert learners(settings) == ["clean", "protected", "denoised"]
+    same = "training and test images have the same classes of 'gender'\n"
+    said = capsys.readouterr().err
+    assert said == f"learner: an ordinary classifier, on images of 64x64: {same}"
+    new = {"train": ("a", "b"), "validation": ("c", "d"), "test": ("e", "f")}
+    settings = of_own_images(photographs(tmp_path / "new", new), "gender", "auto", None)
+    assert settings["learners"] == ["clean", "protected", "denoised"]
     assert settings["data"]["size"] == 32
-    assert "in episodes, on images of 32x32: training and test images have not the same" in (
-        capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert "in episodes, on images of 32x32: training and test images have not the same" in said
 
 
 @pytest.mark.parametrize(
     ("installed", "encoder", "words"),
     [
         (False, "drawn", "on the encoder that the library ships"),
-        (
-            True,
-            "efficientnet-lite0",
-            "on efficientnet-lite0, which is installed (--encoder drawn for the one",
-        ),
+        (True, "efficientnet-lite0", "on efficientnet-lite0, which is installed (--encoder drawn for the"),
     ],
 )
-def test_of_few_images_of_each_class_an_encoder_stays_as_it_is(
-    tmp_path, capsys, monkeypatch, installed: bool, encoder: str, words: str
+def test_of_few_images_of_each_class_an_encoder_stays(
+    tmp_path, capsys, monkeypatch, installed, encoder, words
 ):
     monkeypatch.setattr(WheelFile, "is_installed", lambda file: installed)
     names = [f"class {number}" for number in range(24)]
@@ -112,28 +100,15 @@ def test_where_nobody_can_be_looked_for_that_is_said_and_there_are_no_adversarie
     assert said.code == 0, said.err
     assert yaml.safe_load(said.out)["task"].get("sensitive") is None
     assert "person: fewer than two of its values have two test photographs" in said.err
-
-
-def test_a_target_and_a_secret_that_were_swapped_are_told(command, tmp_path):
-    names = [f"p{number}" for number in range(12)]
-    (tmp_path / "photos").mkdir()
-    lines = ["file,person,glasses"]
-    for number in range(48):
-        images.write(tmp_path / f"{number}.png", torch.full((3, 16, 16), 3 * number, dtype=torch.uint8))
-        lines.append(f"{number}.png,{names[number % 12]},{('yes', 'no')[number % 2]}")
-    (tmp_path / "photos.csv").write_text("\n".join(lines))
-    asked = ("--target", "person", "--sensitive", "glasses", "--print-config")
-    said = command("demo", "--data", "table:photos.csv", *asked)
-    assert "person has more values: is it the secret? --target glasses --sensitive person" in said.err
+    said = command("demo", "--data", source, "--target", "person", "--sensitive", "gender", "--print-config")
+    assert "person has more values: is it the secret? --target gender --sensitive person" in said.err
 
 
 def test_a_run_is_not_begun_among_other_files(command, tmp_path):
     source = photographs(tmp_path, {"train": ("a", "b"), "test": ("a", "b")})
     before = sorted(tmp_path.rglob("*"))
     said = command("demo", "--data", source, "--target", "gender", "--out", ".", "--yes")
-    assert said.code == 1
-    assert "other files, such as" in said.err
-    assert "and no run: name a new folder" in said.err
+    assert re.search("other files, such as .* and no run: name a new folder", said.err)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -179,33 +154,26 @@ def test_check_says_what_the_data_can_show_and_trains_nothing(command, tmp_path)
     assert not (tmp_path / "run").exists()
 
 
-def test_without_a_terminal_a_study_that_can_show_nothing_goes_on_and_says_so(capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
-    show.go_on(yes=False)
-    show.go_on(yes=True)
-    assert capsys.readouterr().err == (
-        "going on: there is no terminal to ask at. --check stops here\ngoing on (--yes)\n"
-    )
-
-
-def test_at_a_terminal_nothing_runs_before_the_answer(monkeypatch):
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_study_that_can_show_nothing_runs_after_an_answer_or_without_a_terminal(
+    capsys, monkeypatch, terminal
+):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: terminal, raising=False)
     monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
-    with pytest.raises(typer.Exit):
+    with pytest.raises(typer.Exit) if terminal else nullcontext():
         show.go_on(yes=False)
+    show.go_on(yes=True)
+    alone = "" if terminal else "going on: there is no terminal to ask at. --check stops here\n"
+    assert capsys.readouterr().err == f"{alone}going on (--yes)\n"
 
 
-def test_without_pictures_a_run_records_no_image(command, tmp_path):
-    said = command("demo", "--no-pictures", "--print-config")
-    assert yaml.safe_load(said.out)["pictures"] == 0
-    file = tmp_path / "study.yaml"
-    file.write_text(command("demo", "--print-config").out)
-    assert yaml.safe_load(file.read_text())["pictures"] > 0
-    said = command("study", "run", str(file), "--no-pictures", "--print-config")
-    assert yaml.safe_load(said.out)["pictures"] == 0
-
-
-def test_without_pictures_neither_a_report_nor_the_rows_of_a_run_that_has_them_show_any(command, tmp_path):
+def test_without_pictures_neither_a_run_nor_its_report_nor_its_rows_show_any(command, tmp_path):
+    whole = command("demo", "--print-config").out
+    assert yaml.safe_load(whole)["pictures"] > 0
+    (tmp_path / "study.yaml").write_text(whole)
+    for words in ("demo", "study run study.yaml"):
+        said = command(*words.split(), "--no-pictures", "--print-config")
+        assert yaml.safe_load(said.out)["pictures"] == 0
     study = synthetic.study(protections=["none", "blur:radius=1"])
     run = synthetic.write_run(tmp_path / "run", study, synthetic.records(study))
     for options, shown in ((["--no-pictures"], False), ([], True)):

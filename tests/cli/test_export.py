@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from commands import Command
+from commands import Command, check_mistake
 from devices import remember_graphs, write_code, write_feature, write_mask
 
 from sfumato.export.card import session
@@ -17,32 +17,29 @@ def remembered(monkeypatch: pytest.MonkeyPatch):
     remember_graphs(monkeypatch)
 
 
-def test_a_feature_is_exported_and_said_to_be_without_noise(command: Command, tmp_path: Path):
-    write_feature(tmp_path / "f.safetensors")
-    said = command("export", "f.safetensors")
+@pytest.mark.parametrize(
+    ("write", "name", "numbers", "more"),
+    [
+        (write_feature, "feature", 3, []),
+        (write_code, "code", 16, ["release: which numbers are above 0, and not the numbers"]),
+    ],
+)
+def test_a_feature_and_a_code_are_exported_and_said_to_be_without_noise(command, write, name, numbers, more):
+    write("m.safetensors", **({"shape": SHAPE, "bits": numbers} if name == "code" else {}))
+    assert models.load("m.safetensors").device_side is None
+    said = command("export", "m.safetensors")
     assert (said.code, said.err) == (0, "")
-    checked, difference, noise, exported = said.out.splitlines()
+    checked, difference, *lines, noise, exported = said.out.splitlines()
     assert checked == "checked on 64 images of random noise (name data with --check)"
-    assert difference.startswith("largest difference of a number of a feature from PyTorch: ")
-    assert noise == "noise: not in the graph: draw it on the device, before the feature leaves"
-    size = (tmp_path / "f.onnx").stat().st_size
-    assert exported == f"exported: f.onnx ({size:,} bytes, float32)"
-    (output,) = session(tmp_path / "f.onnx").session.get_outputs()
-    assert (output.name, output.shape) == ("feature", [1, 3])
-
-
-def test_a_code_is_exported_and_said_to_release_bits_alone(command: Command, tmp_path: Path):
-    write_code(tmp_path / "c.safetensors", shape=SHAPE, bits=16)
-    said = command("export", "c.safetensors")
-    assert (said.code, said.err) == (0, "")
-    _, difference, bits, release, noise, exported = said.out.splitlines()
-    assert difference.startswith("largest difference of a number of a code from PyTorch: ")
-    assert bits == "bits that differ: 0% of all"
-    assert release == "release: which numbers are above 0, and not the numbers"
-    assert noise == "noise: not in the graph: draw it on the device, before the code leaves"
-    assert exported.startswith("exported: c.onnx (")
-    (output,) = session(tmp_path / "c.onnx").session.get_outputs()
-    assert (output.name, output.shape) == ("numbers", [1, 16])
+    assert difference.startswith(f"largest difference of a number of a {name} from PyTorch: ")
+    assert lines == (["bits that differ: 0% of all", *more] if more else [])
+    assert noise == f"noise: not in the graph: draw it on the device, before the {name} leaves"
+    assert exported == f"exported: m.onnx ({Path('m.onnx').stat().st_size:,} bytes, float32)"
+    (output,) = session(Path("m.onnx")).session.get_outputs()
+    assert (output.name, output.shape) == ("numbers" if more else "feature", [1, numbers])
+    assert models.load("m.safetensors").device_side == (
+        Path("m.onnx").read_bytes() if more else None
+    )  # of a code
 
 
 @pytest.mark.parametrize(
@@ -57,44 +54,26 @@ def test_a_code_is_exported_and_said_to_release_bits_alone(command: Command, tmp
         (["m.safetensors", "m"], "m: an export is a file whose name ends with .onnx"),
     ],
 )
-def test_a_mistake_is_answered_in_one_line_and_nothing_is_written(
-    command: Command, tmp_path: Path, words: list[str], message: str
-):
+def test_a_mistake_is_answered_in_one_line_and_nothing_is_written(command, tmp_path, words, message):
     write_mask(tmp_path / "m.safetensors", shape=SHAPE)
-    said = command("export", *words)
-    assert (said.code, said.out) == (1, "")
-    (line,) = said.err.splitlines()
-    assert line.startswith("sfumato: ")
-    assert message in line
+    check_mistake(command("export", *words), message)
     assert {each.name for each in tmp_path.iterdir()} == {"m.safetensors"}
-
-
-def test_the_service_hands_out_the_export_of_a_code(command: Command, tmp_path: Path):
-    code = write_code(tmp_path / "c.safetensors", shape=SHAPE, bits=4)
-    assert models.load(code).device_side is None
-    assert command("export", code).code == 0
-    assert models.load(code).device_side == (tmp_path / "c.onnx").read_bytes()
 
 
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        (
-            ("train", "code", "--data", "faces", "--target", "hat", "--set=bits=4", "--out", "c.onnx"),
-            "c.safetensors",
-        ),
-        (("train", "meta", "--data", "faces", "--out", "m.v2"), "m.safetensors"),
-        (("audit", "protection", "blur:radius=3", "--html", "r.pdf"), "r.html"),
-        (("audit", "vectors", "gone.npz", "--pdf", "r.html"), "r.pdf"),
-        (("study", "report", "gone", "--pdf", "r.html"), "r.pdf"),
-        (("show", "gone.safetensors", "--html", "card.md"), "card.html"),
-        (("show", "gone.safetensors", "--markdown", "card.txt"), "card.md"),
+        ("train code --data faces --target hat --set=bits=4 --out c.onnx", "c.safetensors"),
+        ("train meta --data faces --out m.v2", "m.safetensors"),
+        ("audit protection blur:radius=3 --html r.pdf", "r.html"),
+        ("audit vectors gone.npz --pdf r.html", "r.pdf"),
+        ("study report gone --pdf r.html", "r.pdf"),
+        ("show gone.safetensors --html card.md", "card.html"),
+        ("show gone.safetensors --markdown card.txt", "card.md"),
     ],
 )
-def test_no_file_gets_a_name_of_another_format(
-    command: Command, tmp_path: Path, words: tuple[str, ...], name: str
-):
-    said = command(*words)
+def test_no_file_gets_a_name_of_another_format(command: Command, tmp_path: Path, words: str, name: str):
+    said = command(*words.split())
     assert said.code == 1
     assert f"file would be written: name it {name}" in said.err
     assert list(tmp_path.iterdir()) == []

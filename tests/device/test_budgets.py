@@ -16,9 +16,7 @@ from sfumato.errors import BudgetExceededError, ConfigError
         ("epsilon=10", "pure", 10, 1),
         ("epsilon=0.5,pixels=4", "pure", 0.5, 4),
         ("mu=2", "gaussian", 4, 1),  # squares are added up
-        ("rho=1,pixels=16", "concentrated", 1, 16),
-        ("pixels=16,rho=1", "concentrated", 1, 16),
-        (" rho=1 , pixels=16 ", "concentrated", 1, 16),
+        (" pixels=16 , rho=1 ", "concentrated", 1, 16),
         ("rho=1e-3", "concentrated", 0.001, 1),
         (" bits=6.5 ", "bits", 6.5, 1),
     ],
@@ -32,8 +30,6 @@ def test_a_budget_is_read_from_words(words: str, definition: str, amount: float,
     ("words", "message"),
     [
         ("", "'' is not KEY=NUMBER above 0: write epsilon=10, epsilon=10,delta=1e-6, mu=2 or rho=1"),
-        ("10", "'10' is not KEY=NUMBER above 0"),
-        ("epsilon=1,", "'' is not KEY=NUMBER above 0"),
         ("epsilon=one", "'epsilon=one' is not KEY=NUMBER above 0"),
         ("epsilon=-1", "'epsilon=-1' is not KEY=NUMBER above 0"),
         ("epsilon=nan", "'epsilon=nan' is not KEY=NUMBER above 0"),
@@ -43,22 +39,17 @@ def test_a_budget_is_read_from_words(words: str, definition: str, amount: float,
         ("epsilon=1,pixels=0", "'pixels=0' is not KEY=NUMBER above 0"),
         ("epsilon=1,pixels=1.5", "pixels=1.5 is not a whole number"),
         ("pixels=4", "write epsilon=10"),
-        ("mu=1,delta=1e-6", "write epsilon=10"),
         ("rho=1,epsilon=1", "write epsilon=10"),
-        ("Epsilon=1", "write epsilon=10"),
         ("epsilon=1,epsilon=2", "epsilon"),  # which of the two is meant?
         ("mu=1e200", "mu"),  # its square is no number
         ("mu=1e-200", "mu"),  # its square is 0, a budget that nothing fits
         ("epsilon=1,pixels=1e30", "pixels"),  # more than a database can hold, or an image has
-        ("epsilon=1e308,delta=1e-6", "epsilon"),
         ("releases=1.5", "releases=1.5 is not a whole number"),
         ("releases=2,pixels=4", "a number of releases takes no number of pixels"),
         ("bits=64,epsilon=1", "or bits=64, or releases=5"),
-        ("naming=1%", "assuming=none, shuffled or exchangeable"),
         ("naming=1%,of=1000,per=decade", "per=day, week, month or year"),
         ("naming=1%,of=1000,bits=3", "assuming=none, shuffled or exchangeable"),
         ("naming=100%,of=1000", "assuming=none, shuffled or exchangeable"),
-        ("naming=90%,of=1", "assuming=none, shuffled or exchangeable"),
         ("naming=1%,of=50", "to guess among 50 people names 2% already: allow more, or say that there are"),
     ],
 )
@@ -119,12 +110,6 @@ def test_what_nothing_is_proved_of_fits_no_budget():
         Budget.parse("epsilon=1000000").cost([])
 
 
-def test_of_several_guarantees_the_best_counts():
-    known = [guarantee("pure", 2), guarantee("pure", 5, pixels=16)]  # in 16 steps: 32
-    assert Budget.parse("epsilon=1").cost(known) == 2
-    assert Budget.parse("epsilon=1,pixels=16").cost(known) == 5
-
-
 @pytest.mark.parametrize(
     ("words", "least", "larger"),
     [
@@ -146,10 +131,7 @@ def test_a_larger_budget_is_of_the_same_kind_and_holds_what_was_asked(words: str
     [(0.2, 0.1, True), (0.3, 0.0, True), (0.0, 0.3, True), (0.3, 1e-8, False), (0.2, 0.10001, False)],
 )
 def test_what_rounding_leaves_fits_and_what_is_more_does_not(spent: float, cost: float, fits: bool):
-    refusal = Budget.parse("epsilon=0.3").refusal(
-        spent, cost, "this image", "sfumato ledger budget {}".format
-    )
-    assert (refusal is None) is fits
+    assert (Budget.parse("epsilon=0.3").refusal(spent, cost, "this image", str) is None) is fits
 
 
 @pytest.mark.parametrize(
@@ -158,16 +140,15 @@ def test_what_rounding_leaves_fits_and_what_is_more_does_not(spent: float, cost:
 def test_a_guarantee_costs_a_step_for_each_of_its_pixels_that_a_budget_asks_for(
     proved: int, budgeted: int, cost: float
 ):
-    assert Budget.parse(f"epsilon=10,pixels={budgeted}").cost([guarantee("pure", 1, pixels=proved)]) == cost
+    budget, known = Budget.parse(f"epsilon=10,pixels={budgeted}"), guarantee("pure", 1, pixels=proved)
+    assert budget.cost([known]) == cost
+    assert budget.cost([guarantee("pure", 5), known]) == min(cost, 5 * budgeted)  # the best counts
 
 
-@pytest.mark.parametrize(
-    ("period", "days"), [("day", 1), ("week", 7), ("month", 30), ("year", 365), ("ever", math.inf)]
-)
-def test_a_period_ends_so_many_days_ago(period: str, days: float):
-    budget = Budget.parse(f"naming=1%,of=1000,per={period}")
-    assert budget.since(1e9) == 1e9 - days * 24 * 60 * 60
-    assert Budget.parse("bits=4").since(1e9) == -math.inf
+def test_a_period_ends_so_many_days_ago():
+    for period, days in {"day": 1, "week": 7, "month": 30, "year": 365, "ever": math.inf}.items():
+        budget = Budget.parse(f"naming=1%,of=1000,per={period}")
+        assert budget.since(1e9) == 1e9 - days * 24 * 60 * 60
 
 
 def test_a_share_above_guessing_is_a_budget_of_its_bits():

@@ -1,18 +1,28 @@
-"""What left by a ledger is in whatever takes its place, or that is refused before noise is drawn."""
+"""What left by a ledger is in whatever takes its place, or that is refused before noise is drawn.
+
+A ledger that vanishes, is replaced or damaged is noticed: nothing leaves, and none is begun in silence.
+"""
 
 import os
+import resource
 import shutil
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
 import charges
 import pytest
+import torch
 
+from sfumato.base.engines import EngineConfig
+from sfumato.device.jobs.folder import protect_folder
 from sfumato.device.ledger import Charge, Ledger, witness
-from sfumato.errors import LedgerError
+from sfumato.device.ledger.budgets import Budget
+from sfumato.errors import BudgetExceededError, LedgerError, SfumatoError
+from sfumato.images import write
+from sfumato.protect import parse
 
 KILLED = 9
 
@@ -44,34 +54,35 @@ def die(*_: object, **__: object) -> None:
     os._exit(KILLED)
 
 
+def remove(path: Path) -> None:
+    for side in ("", "-wal", "-shm"):
+        path.with_name(path.name + side).unlink(missing_ok=True)
+
+
 def put(copy: Path, path: Path) -> None:
     """Put a copy in the place of a ledger that was killed."""
-    for side in ("-wal", "-shm"):
-        path.with_name(path.name + side).unlink(missing_ok=True)
+    remove(path)
     shutil.copy(copy, path)
 
 
-def edit(path: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(path)) as database:
-        for statement in statements:
-            database.execute(statement)
-        database.commit()
+def edit(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute(statement)
 
 
 # Killed
 
-
-write = os.pwrite
+pwrite = os.pwrite
 
 
 def half_a_line(handle: int, line: bytes, offset: int) -> None:
-    write(handle, line[:100], offset)
+    pwrite(handle, line[:100], offset)
     die()
 
 
 STEPS: dict[str, tuple[str, Callable[..., object], bool]] = {
-    "before the charges are on the disk": ("sfumato.device.ledger.charging._Batch.add", die, False),
-    "before the witness is written": ("sfumato.device.ledger.ledger.Ledger._is_there", die, True),
+    "before the charges are on the disk": ("sfumato.device.ledger.charging._Charging.add", die, False),
+    "before the witness is written": ("sfumato.device.ledger.ledger.Ledger._check_there", die, True),
     "in the middle of the witness": ("sfumato.device.ledger.witness.os.pwrite", half_a_line, True),
     "before the witness is on the disk": ("sfumato.device.ledger.witness.os.fsync", die, True),
 }
@@ -107,18 +118,6 @@ def test_killed_as_it_is_begun_a_ledger_is_begun_by_the_next_one(
     monkeypatch.undo()
     with Ledger(tmp_path / "new.db") as ledger:
         assert ledger.charge(charge("a")).new == 1
-
-
-def test_killed_as_it_is_closed_a_ledger_opens(path: Path, monkeypatch: pytest.MonkeyPatch):
-    def work() -> None:
-        ledger = Ledger(path)
-        ledger.charge(charge("c"))
-        monkeypatch.setattr(witness, "write", die)
-        ledger.close()
-
-    killed(work)
-    with Ledger(path) as ledger:
-        assert ledger.charge(charge("a", "b", "c")).new == 0
 
 
 def work_until_killed(path: Path, *, emptied: bool) -> None:
@@ -158,20 +157,28 @@ def test_an_older_copy_under_the_log_of_a_killed_ledger_loses_nothing_or_is_refu
     if emptied:
         with pytest.raises(LedgerError, match="damaged"):
             Ledger(path)
-    else:
-        with Ledger(path) as ledger:
-            assert ledger.charge(charge(*(f"{number} 0" for number in range(40)))).new == 0
+        return
+    with Ledger(path) as ledger:
+        assert ledger.charge(charge(*(f"{number} 0" for number in range(40)))).new == 0
 
 
 # Copies
 
 
-def test_a_copy_that_lived_on_elsewhere_is_refused_however_many_releases_it_has(path: Path, tmp_path: Path):
-    elsewhere = tmp_path / "elsewhere" / "ledger.db"
-    witness.restore(path, elsewhere)
+@pytest.fixture
+def elsewhere(path: Path, tmp_path: Path) -> Path:
+    """A copy of the ledger, by which one more image was released."""
+    copy = tmp_path / "elsewhere" / "ledger.db"
+    witness.restore(path, copy)
+    with Ledger(copy) as ledger:
+        ledger.charge(charge("d"))
+    return copy
+
+
+def test_a_copy_that_lived_on_elsewhere_is_refused_however_many_releases_it_has(path: Path, elsewhere: Path):
     with Ledger(path) as here, Ledger(elsewhere) as there:
         here.charge(charge("c"))
-        there.charge(charge("d", "e"))
+        there.charge(charge("e"))
     put(elsewhere, path)
     with pytest.raises(LedgerError, match=r"a copy that continued elsewhere: its release 3 is not the one"):
         Ledger(path)
@@ -180,15 +187,10 @@ def test_a_copy_that_lived_on_elsewhere_is_refused_however_many_releases_it_has(
         assert ledger.charge(charge("c", "d")).new == 1
 
 
-def test_a_copy_that_only_went_on_is_taken_for_the_ledger(path: Path, tmp_path: Path):
-    # Everything that left here is in it.
-    elsewhere = tmp_path / "elsewhere" / "ledger.db"
-    witness.restore(path, elsewhere)
-    with Ledger(elsewhere) as there:
-        there.charge(charge("c"))
-    put(elsewhere, path)
+def test_a_copy_that_only_went_on_is_taken_for_the_ledger(path: Path, elsewhere: Path):
+    put(elsewhere, path)  # everything that left here is in it
     with Ledger(path) as ledger:
-        assert ledger.charge(charge("c")).new == 0
+        assert ledger.charge(charge("a", "d")).new == 0
 
 
 def test_a_ledger_moves_with_its_witness_and_not_without(path: Path, tmp_path: Path):
@@ -208,10 +210,9 @@ def test_where_both_files_are_older_nobody_here_can_know(path: Path, tmp_path: P
     shutil.copytree(path.parent, tmp_path / "backup")
     with Ledger(path) as ledger:
         ledger.charge(charge("c"))
-    put(tmp_path / "backup" / "ledger.db", path)
-    shutil.copytree(
-        witness.runs_of(tmp_path / "backup" / "ledger.db"), witness.runs_of(path), dirs_exist_ok=True
-    )
+    backup = tmp_path / "backup" / "ledger.db"
+    put(backup, path)
+    shutil.copytree(witness.runs_of(backup), witness.runs_of(path), dirs_exist_ok=True)
     with Ledger(path) as ledger:
         assert ledger.charge(charge("c")).new == 1  # docs/threat-model.md says so
 
@@ -232,12 +233,10 @@ def test_the_log_of_a_ledger_that_is_gone_is_not_written_over_another(path: Path
     "statement",
     [
         "update charges set time = time + 1 where id = 1",
-        "update charges set image = 9 where id = 2",
         "update charges set release = null where id = 2",
         "update charges set number = randomblob(16) where id = 1",
         "update charges set terms = 2 where id = 1",
         "update terms set spec = 'other' where id = 1",
-        "delete from charges where id = 1",
         "delete from charges where id = 3",
         "update images set releases = 0 where id = 1",
     ],
@@ -254,6 +253,13 @@ def test_a_row_that_was_edited_or_removed_by_hand_is_noticed_before_anything_lea
         Ledger(path)
     with pytest.raises(LedgerError, match="damaged"):
         witness.restore(path, path)
+
+
+def test_a_charge_that_is_removed_while_the_ledger_is_open_is_noticed_by_the_next_of_its_image(path: Path):
+    with Ledger(path) as ledger:
+        edit(path, "delete from charges where id = 1")
+        with pytest.raises(LedgerError, match=r"damaged \(1 recorded releases of an image are missing\)"):
+            ledger.charge(charge("a"))
 
 
 def test_of_two_processes_the_slower_one_takes_nothing_back(path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -276,3 +282,182 @@ def test_a_witness_that_cannot_be_written_lets_nothing_leave(path: Path, monkeyp
             ledger.charge(charge("c"))
         monkeypatch.undo()
         assert ledger.charge(charge("c")).new == 0
+
+
+@pytest.mark.parametrize("value", ["'x'", "-1", "x'ff'"])
+def test_a_value_that_is_no_such_value_is_an_error_of_the_ledger_in_whichever_column(path: Path, value: str):
+    with closing(sqlite3.connect(path)) as database:
+        tables = [name for (name,) in database.execute("select name from sqlite_master where type = 'table'")]
+        columns = [
+            (table, row[1]) for table in tables for row in database.execute(f"pragma table_info({table})")
+        ]
+    assert ("settings", "value") in columns
+    for table, column in columns:
+        copy = path.with_name(f"{table}-{column}.db")
+        shutil.copy(path, copy)
+        with suppress(sqlite3.IntegrityError):  # no such value can be there
+            edit(copy, f"update {table} set {column} = {value}")
+        with suppress(SfumatoError), Ledger(copy) as ledger:
+            ledger.charge(charge("c"))
+            ledger.summarise()
+
+
+def test_a_flipped_bit_in_a_kept_release_is_noticed(path: Path):
+    with Ledger(path) as ledger:
+        kept = ledger.charge(charge("a")).releases[0]
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(kept) + 1000] ^= 4
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    path.write_bytes(raw)
+    with pytest.raises(LedgerError, match="release 1 was changed"):
+        Ledger(path)  # a file that was written by others is read
+    os.utime(path, ns=times)
+    with Ledger(path) as ledger, pytest.raises(LedgerError, match="release was changed"):
+        ledger.find_releases([b"a"], "noise")
+
+
+# Lost during a run
+
+
+def put_a_copy(path: Path, _: object) -> None:
+    shutil.copy(path, path.with_name("copy.db"))
+    path.with_name("copy.db").replace(path)
+
+
+def between_charge_and_witness(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    observe = witness.observe
+    monkeypatch.setattr(witness, "observe", lambda *given: (path.unlink(), observe(*given)))
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [
+        lambda path, _: path.unlink(),
+        lambda path, _: path.with_name("ledger.db-wal").unlink(),
+        put_a_copy,
+        between_charge_and_witness,
+    ],
+)
+def test_nothing_leaves_once_another_file_lies_in_its_place(
+    path: Path, monkeypatch: pytest.MonkeyPatch, lose: Callable[..., None]
+):
+    with Ledger(path) as ledger:
+        ledger.charge(charge("c"))
+        lose(path, monkeypatch)
+        with pytest.raises(LedgerError, match=r"ledger.db: was deleted or replaced while in use"):
+            ledger.charge(charge("d"))
+
+
+BLUR = parse("blur:radius=2")
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for number in range(40):
+        draw = torch.Generator().manual_seed(number)
+        image = torch.randint(0, 256, (3, 24, 24), generator=draw).to(torch.uint8)
+        write(tmp_path / "photos" / f"{number}.png", image)
+    return tmp_path / "photos"
+
+
+def test_a_folder_job_whose_ledger_is_deleted_ends_with_an_error(
+    path: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("sfumato.device.jobs.listing._CHUNK_FILES", 1)
+    engine, delete = EngineConfig(workers=2), partial(path.unlink, missing_ok=True)
+    with pytest.raises(LedgerError, match="was deleted or replaced while in use"):
+        protect_folder(photos, tmp_path / "out", BLUR, path, engine=engine, report=lambda *_: delete())
+    assert len(list((tmp_path / "out").glob("*.png"))) < 40
+
+
+# Lost between runs
+
+
+def test_a_ledger_that_was_deleted_is_not_begun_anew(path: Path):
+    remove(path)
+    for _ in range(2):
+        with pytest.raises(LedgerError) as raised:
+            Ledger(path)
+        assert not path.exists()
+    for words in ("charged at least 2 releases", "`sfumato ledger restore COPY`", "`sfumato ledger forget`"):
+        assert words in str(raised.value)
+
+
+def test_a_ledger_beside_the_journals_of_another_is_not_begun_until_that_is_forgotten(
+    path: Path, photos: Path, tmp_path: Path
+):
+    engine = EngineConfig(workers=1)
+    protect_folder(photos, tmp_path / "out", BLUR, path, engine=engine)
+    remove(path)
+    (witness.runs_of(path) / "witness").unlink()
+    with pytest.raises(LedgerError, match="knows of a ledger by which 1 folders were released"):
+        protect_folder(photos, tmp_path / "new", BLUR, path, engine=engine)
+    witness.forget(path)
+    with pytest.raises(Exception, match="is not empty and not from an earlier run"):
+        protect_folder(photos, tmp_path / "out", BLUR, path, engine=engine)
+    assert protect_folder(photos, tmp_path / "new", BLUR, path, engine=engine).charged == 40
+
+
+def test_another_ledger_in_its_place_is_refused_and_not_lost_by_restoring_or_forgetting(
+    path: Path, tmp_path: Path
+):
+    with Ledger(tmp_path / "other.db") as other:
+        other.charge(charge("c"))
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match="another ledger lies here and would be lost: move it away first"):
+        witness.restore(tmp_path / "other.db", path)
+    with pytest.raises(LedgerError, match="the ledger is here: to begin another, move it away first"):
+        witness.forget(path)
+    assert path.read_bytes() == before
+    put(tmp_path / "other.db", path)
+    with pytest.raises(LedgerError, match="is not the ledger that lay here before"):
+        Ledger(path)
+
+
+def test_a_damaged_witness_is_an_error_that_names_the_cure(path: Path):
+    (witness.runs_of(path) / "witness").write_text("{}")
+    with pytest.raises(LedgerError, match=r"witness: cannot be read .*`sfumato ledger restore LEDGER`"):
+        Ledger(path)
+    assert witness.restore(path, path) == (2, 0)
+    Ledger(path).close()
+
+
+def test_a_restored_copy_has_what_was_released_until_then_and_says_how_much_is_missing(
+    path: Path, tmp_path: Path
+):
+    with Ledger(path) as ledger:
+        ledger.set_budget(Budget.parse("releases=1"))
+        first = ledger.charge(charge("a", "b"))
+    shutil.copy(path, tmp_path / "backup.db")
+    with Ledger(path) as ledger:
+        ledger.charge(charge("c"))
+    remove(path)
+    assert witness.restore(tmp_path / "backup.db", path) == (2, 1)
+    with Ledger(path) as ledger:
+        assert ledger.charge(charge("a", "b")) == first
+        with pytest.raises(BudgetExceededError, match="this image has 1 different releases already"):
+            ledger.charge([charges.charge("a")])
+    assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("content", [None, b"", b"dear diary " * 100])
+def test_what_is_no_ledger_is_not_restored(tmp_path: Path, content: bytes | None):
+    copy, path = tmp_path / "copy.db", tmp_path / "ledger.db"
+    if content is not None:
+        copy.write_bytes(content)
+    with pytest.raises(LedgerError, match=r"copy.db: no"):
+        witness.restore(copy, path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("kilobytes", [0, 16, 64, 130])
+def test_on_a_full_disk_a_ledger_is_begun_whole_or_not_at_all(tmp_path: Path, kilobytes: int):
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)  # of each file of this process
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024 * kilobytes, most))
+    try:
+        Ledger(tmp_path / "ledger.db").close()
+    except LedgerError:
+        assert [file.name for file in tmp_path.iterdir() if file.is_file()] == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    Ledger(tmp_path / "ledger.db").close()  # with room again, or as it was begun

@@ -1,23 +1,34 @@
 """What left of an image counts within its budgets, and for everybody who is in it, whenever that was said."""
 
+import itertools
 import math
+import sqlite3
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from statistics import NormalDist
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import charges
 import pytest
-from charges import proves
+import torch
+from charges import guarantee, proves
+from cloud import SIDE, encoder
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from sfumato.device.jobs import releasing
 from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.device.ledger.near_copies import Fingerprint
-from sfumato.device.ledger.scopes import describe
-from sfumato.errors import BudgetExceededError
+from sfumato.device.ledger.tables import describe
+from sfumato.dp.guarantee import Guarantee
+from sfumato.errors import BudgetExceededError, ConfigError
+from sfumato.networks.classifiers import CLASSIFIERS
+from sfumato.protect import answer, parse
+from sfumato.protect.answer import Answerer
 
 # What is proved of a release: a definition and its value, and bits; None for nothing.
 SPECS: dict[str, tuple[tuple[str, float] | None, float]] = {
@@ -55,7 +66,6 @@ def cost(spec: str, kind: str) -> float:
 
 def charge(image: str, spec: str, person: str | None = None, *, printed: bool = True) -> Charge:
     proved, bits = SPECS[spec]
-
     return charges.charge(
         image,
         spec,
@@ -87,6 +97,7 @@ class Model:
         self.names: set[tuple[str, str]] = set()  # image and person
         self.seen: dict[str, bool] = {}  # image -> whether with its fingerprint
         self.budgets: dict[tuple[str | None, bool], str] = {}  # scope, and whether it counts -> words
+        self.mode = "charge"
 
     def limit(self, words: str, scope: str | None) -> None:
         """Set the budget of every image (None), of every person (""), or of a person; "none" lifts both."""
@@ -121,8 +132,12 @@ class Model:
     def add(self, one: Charge) -> bool:
         """Add a charge. Returns whether it fits all budgets that it adds to."""
         image = one.image.decode()
-        self.seen[image] = self.seen.get(image, False) or one.fingerprint is not None
+        printed = one.fingerprint is not None and self.mode != "ignore"
+        self.seen[image] = self.seen.get(image, False) or printed
         new = (image, one.spec) not in self.left
+        copies = {image} if self.mode == "ignore" else self.copies(image)
+        if new and self.mode == "refuse" and {name for name, _ in self.left} & copies - {image}:
+            return False
         before = {person: {pair for pair in self.left if pair[0] in self.of(person)} for person in PEOPLE}
         if one.person is not None:
             self.names.add((image, one.person))
@@ -134,14 +149,17 @@ class Model:
             if new or before[person] != {pair for pair in self.left if pair[0] in self.of(person)}
         ]
         for counted in (False, True) if new else ():
-            adding += [(self.copies(copy), self.budgets.get((None, counted))) for copy in self.copies(image)]
+            alone = self.mode == "ignore"
+            adding += [
+                ({copy} if alone else self.copies(copy), self.budgets.get((None, counted))) for copy in copies
+            ]
         return not any(self.over(images, words) for images, words in adding)
 
     def after(self, batch: Sequence[Charge]) -> "Model | None":
         """What there is after a batch; None if one of it passes a budget, and nothing is charged."""
         model = Model()
         model.left, model.names = set(self.left), set(self.names)
-        model.seen, model.budgets = dict(self.seen), dict(self.budgets)
+        model.seen, model.budgets, model.mode = dict(self.seen), dict(self.budgets), self.mode
         return model if all(model.add(one) for one in batch) else None
 
 
@@ -153,6 +171,7 @@ drawn = st.builds(
     printed=st.booleans(),
 )
 limits = st.tuples(st.sampled_from(BUDGETS), st.sampled_from([None, "", *PEOPLE]))
+modes = st.sampled_from(["charge", "refuse", "ignore"])
 # a is known without a fingerprint, and the ledger finds out only now that b is a copy of it.
 FOUND_OUT = [
     ("bits=32", "anna"),
@@ -162,7 +181,7 @@ FOUND_OUT = [
     [charge("a", "noise of 1")],
 ]
 # c is no copy of a, and its release is one too many for b.
-OF_BOTH: list[list[Charge] | tuple[str, str | None]] = [
+OF_BOTH: list[list[Charge] | tuple[str, str | None] | str] = [
     ("releases=2", None),
     *([charge(image, "blur")] for image in "bac"),
 ]
@@ -171,15 +190,18 @@ OF_BOTH: list[list[Charge] | tuple[str, str | None]] = [
 @settings(max_examples=150, deadline=None)
 @example(FOUND_OUT)
 @example(OF_BOTH)
-@given(steps=st.lists(st.one_of(st.lists(drawn, min_size=1, max_size=3), limits), max_size=16))
+@given(steps=st.lists(st.one_of(st.lists(drawn, min_size=1, max_size=3), limits, modes), max_size=16))
 def test_the_ledger_adds_up_and_refuses_what_a_brute_force_model_does(
-    steps: list[list[Charge] | tuple[str, str | None]],
+    steps: list[list[Charge] | tuple[str, str | None] | str],
 ):
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with TemporaryDirectory(dir=memory) as folder, a_ledger(Path(folder)) as ledger:
         model = Model()
         for step in steps:
-            if isinstance(step, tuple):
+            if isinstance(step, str):
+                model.mode = step
+                ledger.set_near_copies(step)  # type: ignore[arg-type]
+            elif isinstance(step, tuple):
                 words, scope = step
                 model.limit(words, scope)
                 ledger.set_budget(None if words == "none" else Budget.parse(words), person=scope)
@@ -197,19 +219,263 @@ def test_the_ledger_adds_up_and_refuses_what_a_brute_force_model_does(
         assert ledger.summary().releases == len(model.left)
 
 
+# What a refusal says
+
+
+def code(image: str, bits: float = 16.0, **fields: Any) -> Charge:
+    return charges.charge(image, bits=bits, **{"person": "anna"} | fields)
+
+
+def noise(image: str, epsilon: float, **fields: Any) -> Charge:
+    return charges.charge(image, f"noise:{epsilon}", guarantee=proves("pure", epsilon), **fields)
+
+
+UNNAMED, NAMED = code("a", person=None), code("a")  # what left of an image counts for who is named in it now
+ANOTHER, EARLIER = code("d"), "with the earlier releases of this image, "
+# A budget, and whose; what left before; what does not fit; why, and the cure by the command {set} with {of}.
+REFUSALS: list[tuple[str, str | None, list[Charge], Charge, str]] = [
+    (
+        "epsilon=6",
+        None,
+        [noise("a", epsilon) for epsilon in (1.0, 2.0, 3.0)],
+        noise("a", 0.5),
+        "noise:0.5: this release costs eps = 0.5, and 0 of 6 is left for this image (epsilon=6 for any 1 "
+        "pixel): ask for more noise, or raise the budget: `{set} epsilon=12{of}`",
+    ),
+    (
+        "bits=64",
+        "anna",
+        [code(f"{row}") for row in range(4)],
+        code("4"),
+        "code: this release costs 16 bits, and 0 of 64 are left for the person anna: release fewer images, "
+        "choose a code of fewer bits, or raise the budget: `{set} bits=128 --person anna{of}`",
+    ),
+    (
+        "naming=1%,of=1000,per=year",
+        "anna",
+        [code(f"{row}", 1.0) for row in range(3)],
+        code("3", 1.0),
+        "code: with this release of the person anna somebody could name them in 1.6% of cases (at most 1% "
+        "named among 1,000 people, by the releases of any year (nothing is assumed of the images)): wait, "
+        "release fewer images, choose a code of fewer bits, or raise the budget: `{set} "
+        "naming=1.6%,of=1000,per=year,assuming=none --person anna{of}`; more is allowed if you may assume "
+        "more (assuming=shuffled or assuming=exchangeable)",
+    ),
+    (
+        "rho=1e9",
+        None,
+        [UNNAMED],
+        noise("a", 0.1),
+        "nothing is left for this image (rho=1e9 for any 1 pixel), since nothing is proved of a release made "
+        "before, such as a blur, or nothing that adds up in rho: lift the budget with `{set} none{of}`, then "
+        "limit the number of releases with `{set} releases=5{of}`",
+    ),
+    (
+        "bits=64",
+        "anna",
+        [],
+        noise("a", 0.1, person="anna"),
+        "its outputs are not counted, so no budget in bits can hold it: release a code of bits or an answer "
+        "(budget of the person anna: at most 64 bits), or count releases instead: `{set} none --person anna",
+    ),
+    ("releases=2", "anna", [ANOTHER, code("b")], NAMED, "the person anna has 2 different releases already"),
+    ("releases=1", "a'b", [code("b", person="a'b")], code("a", person="a'b"), """person 'a'"'"'b'"""),
+    ("bits=16", "anna", [UNNAMED, ANOTHER], NAMED, f"{EARLIER}this release costs 16 bits, and 0 of 16 are"),
+    ("releases=1", "anna", [UNNAMED, ANOTHER], NAMED, f"{EARLIER}the person anna has 2 different releases"),
+    ("rho=1", "anna", [UNNAMED], NAMED, f"{EARLIER}nothing is left for the person anna (rho=1 for any 1"),
+    ("naming=1%,of=1000", "anna", [UNNAMED], NAMED, "anna nothing would be proved about naming them (at"),
+]
+
+
+@pytest.mark.usefixtures("unlimited")
+@pytest.mark.parametrize(("words", "person", "before", "refused", "message"), REFUSALS)
+def test_a_refusal_says_what_is_spent_and_ends_with_the_command_that_goes_on(
+    ledger: Ledger, words: str, person: str | None, before: list[Charge], refused: Charge, message: str
+):
+    ledger.charge(before)
+    ledger.set_budget(Budget.parse(words), person=person)
+    with pytest.raises(BudgetExceededError) as raised:
+        ledger.charge([refused])
+    assert message.format(set="sfumato ledger budget", of=f" --ledger {ledger.path}") in str(raised.value)
+    assert ledger.charge(before).new == 0  # what left before costs nothing, and others are not held
+    ledger.charge([noise("another", 0.1, person="ben")])
+
+
+# What is proved
+
+
+def roots(pixels: int | None) -> Guarantee:
+    """Grows like the square root, as Gaussian noise has it; group privacy knows only the multiple."""
+    return guarantee("pure", math.sqrt(pixels or 1), pixels=pixels or 1)
+
+
+@pytest.fixture
+def spent(ledger: Ledger, unlimited: None) -> Any:
+    """What is spent of a budget of Anna."""
+    return lambda words: ledger.set_budget(Budget.parse(words), person="anna")
+
+
+def test_each_budget_asks_the_protection_for_its_own_number_of_pixels(ledger: Ledger, spent):
+    ledger.charge([charges.charge("a", "x", guarantee=roots, person="anna")])
+    assert spent("epsilon=100,pixels=16") == 16  # in 16 steps of 1
+    ledger.charge([charges.charge("b", "x", guarantee=roots, person="anna")])
+    assert spent("epsilon=100,pixels=16") == 8  # a better guarantee that comes later is for both
+    assert spent("epsilon=100") == 2
+
+
+def test_what_was_known_of_a_code_is_not_forgotten_where_a_charge_says_nothing_of_it(ledger: Ledger, spent):
+    ledger.charge([code("a", 16), code("b", math.inf)])
+    assert spent("bits=64") == 32
+
+
+@pytest.mark.parametrize(("words", "bits"), [("", 12), (",epsilon=2", 12), ("answer", math.log2(3))])
+def test_a_code_costs_its_bits_whatever_its_noise_and_an_answer_those_of_its_classes(
+    ledger: Ledger, tmp_path: Path, spent, words: str, bits: float
+):
+    path = tmp_path / "a.safetensors"
+    if words == "answer":
+        network = CLASSIFIERS["conv4"]((3, SIDE, SIDE), 3)
+        answerer = Answerer(network, classes=("x", "y", "z"), shape=(3, SIDE, SIDE)).eval()
+        answer.save(path, answerer, network="conv4", card={})
+        protection = parse(f"answer:artefact={path}", takes=["answer"])
+    else:
+        protection = parse(f"code:artefact={encoder(path, bits=12)}{words}", takes=["bits"])
+    images = torch.randint(0, 256, (2, 3, SIDE, SIDE), dtype=torch.uint8)
+    releasing.release(protection, images, ledger, people=["anna"] * 2)
+    assert spent("bits=64") == pytest.approx(2 * bits)
+
+
+# Naming
+
+
+def fitting(ledger: Ledger, words: str, *, spec: str = "code") -> int:
+    """How many images of Anna leave under a budget, a bit each."""
+    ledger.set_budget(Budget.parse(words), person="anna")
+    for count in itertools.count():
+        try:
+            ledger.charge([code(f"{spec}{count}", 1.0, spec=spec)])
+        except BudgetExceededError:
+            return count
+    raise AssertionError
+
+
 @pytest.mark.parametrize(
-    ("words", "others", "refused"),
+    ("assuming", "count"),
+    # 2^n <= 10; n + 1 <= 10; Σ_k n!/((n-k)! n^k) <= 10, which is 9.93 of 55 and 10.02 of 56.
+    [("", 3), (",assuming=none", 3), (",assuming=shuffled", 9), (",assuming=exchangeable", 55)],
+)
+@pytest.mark.usefixtures("unlimited")
+def test_as_many_answers_of_one_bit_leave_as_what_is_assumed_of_them_allows(
+    ledger: Ledger, assuming: str, count: int
+):
+    assert fitting(ledger, f"naming=1%,of=1000{assuming}") == count
+
+
+def test_a_period_is_any_stretch_of_that_length(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    assert fitting(ledger, "naming=1%,of=1000,per=week") == 3
+    now += 6 * 86_400
+    assert fitting(ledger, "naming=1%,of=1000,per=week", spec="later") == 0
+    now += 2 * 86_400
+    assert fitting(ledger, "naming=1%,of=1000,per=week", spec="later") == 3
+    assert fitting(ledger, "naming=1%,of=1000", spec="last") == 0  # without a period all of them count
+
+
+def test_a_second_release_of_an_image_is_not_a_draw_and_counts_in_full(ledger: Ledger, spent):
+    ledger.charge([code(f"{i}", 1, spec=spec) for spec in ("one", "two") for i in range(3)])
+    # Three draws have the Shtarkov sum 1 + 1 + 2/3 + 2/9, and three more bits are a sequence.
+    bits = math.log2(1 + 1 + 2 / 3 + 2 / 9) + 3
+    assert spent("naming=50%,of=1000,assuming=exchangeable") == pytest.approx(bits)
+
+
+@pytest.mark.usefixtures("unlimited")
+def test_noise_is_held_by_what_it_proves_of_naming_and_a_blur_is_not(ledger: Ledger):
+    ledger.set_budget(Budget.parse("naming=1%,of=1000"), person="")
+    ledger.charge([code("a", math.inf, guarantee=proves("pure", 0.5, 0.5))])
+    with pytest.raises(BudgetExceededError, match="nothing is proved of it, so no budget of naming can hold"):
+        ledger.charge([code("b", math.inf, spec="blur")])
+
+
+def test_naming_is_of_a_person_and_of_no_image(ledger: Ledger):
+    with pytest.raises(ConfigError, match="a budget of naming needs a person: write --person NAME"):
+        ledger.set_budget(Budget.parse("naming=1%,of=1000"))
+
+
+# Names and clocks
+
+NOW, DAY = 1_764_000_000.0, 86_400.0
+NAMES = ["anna", "an\u200bna", "anna ", "an\u200dna", "anna\ufe0f", "\u0430nna", "\uff41nna"]
+ADDRESSES = [
+    "https://cloud.example",
+    "HTTPS://Cloud.Example/",
+    "https://cloud.example:443",
+    "https://cloud.example.",
+    "https://\uff43loud.example//",
+]
+
+
+def test_people_whose_names_look_alike_share_a_budget(ledger: Ledger):
+    ledger.set_budget(Budget.parse("releases=7"), person="anna")
+    ledger.charge([code(f"image {row}", 1.0, person=name) for row, name in enumerate(NAMES)])
+    assert ledger.people() == ["anna"]
+    for name in NAMES:
+        with pytest.raises(BudgetExceededError, match="the person anna has 7 different releases"):
+            ledger.charge([code("another", 1.0, person=name)])
+
+
+def test_a_name_of_which_nothing_is_seen_is_refused(ledger: Ledger):
+    with pytest.raises(ConfigError, match=r"'\\u200d' is not the name of a person"):
+        ledger.charge([code("image", person="\u200d")])
+
+
+def test_a_service_has_one_pin_under_every_way_to_type_its_address(ledger: Ledger):
+    ledger.set_pin(ADDRESSES[0], "people", "blur:radius=4")
+    assert {pin.spec for each in ADDRESSES if (pin := ledger.pin(each, "people"))} == {"blur:radius=4"}
+    for each in ADDRESSES:
+        ledger.set_pin(each, "people", "blur:radius=4")
+        assert ledger.unpin(ADDRESSES[-1]) == 1
+
+
+@pytest.mark.parametrize(
+    "clocks",
     [
-        ("bits=16", "d", "this release costs 16 bits, and 0 of 16 are left for the person anna"),
-        ("releases=1", "d", "the person anna has 2 different releases already"),
-        ("rho=1", "", r"nothing is left for the person anna \(rho=1 for any 1 pixel\)"),
+        (NOW, 1000.0, NOW + 200),  # it starts at 1970
+        (NOW, NOW - 90 * DAY, NOW + 200),  # or at its last shutdown
+        (NOW, NOW + 9999 * DAY, NOW + 200),  # it was years ahead once
+        (1000.0, 2000.0, NOW),  # the ledger itself was begun in 1970
+        (NOW, -5.0, NOW),
     ],
 )
-def test_what_left_of_an_image_counts_for_who_is_named_in_it_now(
-    tmp_path: Path, words: str, others: str, refused: str
+def test_a_budget_of_a_year_holds_whatever_the_clock_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clocks: tuple[float, ...]
 ):
-    with a_ledger(tmp_path) as ledger:
-        ledger.set_budget(Budget.parse(words), person="anna")
-        ledger.charge([charge("a", "code of 16"), *(charge(other, "code of 16", "anna") for other in others)])
-        with pytest.raises(BudgetExceededError, match=f"with the earlier releases of this image, {refused}"):
-            ledger.charge([charge("a", "code of 16", "anna")])
+    path = tmp_path / "ledger.db"
+    monkeypatch.setattr(time, "time", lambda: clocks[0])
+    with Ledger(path) as ledger:
+        ledger.set_budget(Budget.parse("naming=1%,of=1000,per=year"), person="anna")
+        left = 0
+        for number, clock in enumerate(clocks):
+            monkeypatch.setattr(time, "time", lambda clock=clock: clock)
+            for row in range(5):
+                try:
+                    ledger.charge([code(f"{number} {row}", 1.0)])
+                    left += clock < NOW + DAY  # far ahead, another year may have begun
+                except BudgetExceededError:
+                    break
+        assert left == 3
+    with closing(sqlite3.connect(path)) as database:
+        times = [at for (at,) in database.execute("select time from charges order by id")]
+    assert times == sorted(times)
+
+
+def test_a_clock_that_is_behind_is_said_with_its_cure(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
+    assert ledger.clock == ""
+    ledger.set_budget(Budget.parse("naming=0.2%,of=1000,per=year"), person="anna")
+    ledger.charge([code("a", 1.0)])
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    assert ledger.clock.startswith(
+        "the clock of this device says 1970-01-01 00:16 UTC, and the ledger was at"
+    )
+    with pytest.raises(BudgetExceededError, match=r"set the clock$"):
+        ledger.charge([code("b", 1.0)])

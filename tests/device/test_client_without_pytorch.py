@@ -22,7 +22,7 @@ from sfumato.wire import labelled
 
 assert importlib.util.find_spec("torch") is None
 app, spec, seen = FastAPI(), sys.argv[1], []
-model = {"name": "m", "kind": "few-shot", "specs": [spec], "made_of": [None], "shape": [3, 32, 32]}
+model = {"name": "m", "kind": "few-shot", "spec": spec, "made_of": None, "shape": [3, 32, 32]}
 model |= {"dimension": 3, "refusal": None}
 made = {"id": "1", "name": "people", "model": model, "created": "2026-01-01T00:00:00Z"}
 made |= {"version": 1, "classes": 1}

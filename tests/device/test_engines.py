@@ -94,9 +94,6 @@ def check_whole(target: Path, count: int) -> None:
     assert not list(target.rglob(PART))
 
 
-# A Ray cluster
-
-
 @pytest.fixture(scope="module")
 def on_ray(ray_cluster):
     return EngineConfig(name="ray", address=ray_cluster.address)
@@ -146,19 +143,19 @@ def test_a_cluster_gives_the_files_manifest_and_charges_of_this_process(both):
     here.failures.pop(LIMITED, None), ray.failures.pop(LIMITED, None)
     assert here.failures == ray.failures
 
-    def unlimited(name: str) -> tuple[dict[str, bytes], dict[str, Any], list[tuple[Any, ...]]]:
+    def unlimited(name: str) -> list[Any]:
         """Which of the limited pictures come first is a matter of chance."""
-        files = files_of(root / name)
+        files = {file: each for file, each in files_of(root / name).items() if "limited/" not in file}
         manifest = json.loads(files.pop("manifest.json"))
         manifest["outputs"] = [row for row in manifest["outputs"] if "limited/" not in row["file"]]
-        return (
-            {file: content for file, content in files.items() if not file.startswith("limited/")},
+        assert len(files) == 11
+        return [
+            files,
             manifest,
             [row for row in charges(root / f"{name}.db") if b"person:limited" not in row],
-        )
+        ]
 
     assert unlimited("here") == unlimited("ray")
-    assert len(unlimited("ray")[0]) == 11
 
 
 def test_a_budget_stops_the_workers_of_a_cluster_together(both):
@@ -200,22 +197,15 @@ def disturbed(tmp_path_factory, on_ray, ray_cluster) -> tuple[Path, Outcome]:
     return root, outcome
 
 
-def test_though_a_worker_is_killed_and_a_node_is_lost_everything_is_there_once(disturbed):
+def test_though_a_worker_is_killed_and_a_node_is_lost_everything_is_there_once_with_its_noise(disturbed):
     root, outcome = disturbed
     assert outcome.failures == {}
     check_whole(root / "ray", SHARDS * EACH)
     assert len(charges(root / "l.db")) == SHARDS * EACH
-
-
-def test_what_a_cluster_does_again_draws_no_noise_anew(disturbed):
-    """The ledger has what is in the files."""
-    root, _ = disturbed
+    # The ledger has what is in the files: what a cluster does again draws no noise anew.
     protect_folder(root / "photos", root / "here", parse(NOISY), root / "l.db", engine=HERE)
     assert files_of(root / "here") == files_of(root / "ray")
-    # The same images, which lie at a path now and not at a URL.
-    assert len({row[0] for row in charges(root / "l.db")}) == SHARDS * EACH
-    with Ledger(root / "l.db") as ledger:
-        assert ledger.summary().releases == SHARDS * EACH
+    assert len(charges(root / "l.db")) == SHARDS * EACH
 
 
 def test_a_target_that_a_node_has_for_itself_is_told(tmp_path, monkeypatch):
@@ -233,9 +223,6 @@ def test_a_target_that_a_node_has_for_itself_is_told(tmp_path, monkeypatch):
         )
 
 
-# URLs
-
-
 class Memory:
     """A source and a target in the memory of this process, which stands for an object store."""
 
@@ -248,10 +235,9 @@ class Memory:
         for name, content in files.items():
             self.files.pipe_file(f"{self.root}/source/{name}", content)
 
-    def run(self, spec: str = EXACT, **config: Any) -> Outcome:
-        return protect_folder(
-            self.source, self.target, parse(spec), self.root / "l.db", FolderConfig(**config), engine=HERE
-        )
+    def run(self, spec: str = EXACT, config: FolderConfig | None = None) -> Outcome:
+        ledger = self.root / "l.db"
+        return protect_folder(self.source, self.target, parse(spec), ledger, config, engine=HERE)
 
     def outputs(self) -> dict[str, bytes]:
         found = self.files.find(f"{self.root}/target")
@@ -264,22 +250,18 @@ def memory(tmp_path: Path):
     fsspec.filesystem("memory").store.clear()
 
 
-@pytest.mark.parametrize("config", [{}, {"format_name": "WEBP", "cells": True}])
+@pytest.mark.parametrize("config", [FolderConfig(), FolderConfig(format_name="WEBP", cells=True)])
 def test_urls_give_the_files_and_the_manifest_of_folders(tmp_path, memory, config):
     memory.write(something())
-    photos = write(tmp_path / "photos", something())
-    folders = protect_folder(
-        photos, tmp_path / "out", parse(EXACT), tmp_path / "f.db", FolderConfig(**config), engine=HERE
-    )
-    urls = memory.run(**config)
+    photos, ledger = write(tmp_path / "photos", something()), tmp_path / "f.db"
+    folders = protect_folder(photos, tmp_path / "out", parse(EXACT), ledger, config, engine=HERE)
+    urls = memory.run(config=config)
     assert memory.outputs() == files_of(tmp_path / "out")
     assert (urls.failures, urls.left_out, urls.shapes) == (folders.failures, folders.left_out, folders.shapes)
     assert urls.manifest == f"{memory.target}/manifest.json"
-    from_url = tmp_path / "from a URL"  # a source and a target may be of two kinds
-    protect_folder(
-        memory.source, from_url, parse(EXACT), tmp_path / "f.db", FolderConfig(**config), engine=HERE
-    )
-    assert files_of(from_url) == memory.outputs()
+    # A source and a target may be of two kinds.
+    protect_folder(memory.source, tmp_path / "from a URL", parse(EXACT), ledger, config, engine=HERE)
+    assert files_of(tmp_path / "from a URL") == memory.outputs()
 
 
 def test_at_a_url_a_second_run_does_what_is_new_changed_or_gone(memory):
@@ -299,8 +281,13 @@ def test_at_a_url_a_second_run_does_what_is_new_changed_or_gone(memory):
     assert after["0/2.png"] != before["0/2.png"]
 
 
-def test_a_second_run_to_a_url_is_refused_on_this_device(memory, monkeypatch):
+def test_a_url_that_holds_files_of_others_or_that_a_run_writes_to_is_refused(memory):
     memory.write({"a.png": picture(1)})
+    memory.files.pipe_file(f"{memory.root}/target/thesis.txt", b"chapter 1")
+    with pytest.raises(DataError, match="is not empty and not from an earlier run: name a new folder"):
+        memory.run()
+    assert memory.outputs() == {"thesis.txt": b"chapter 1"}
+    memory.files.rm_file(f"{memory.root}/target/thesis.txt")
     refused = []
 
     def again(*_: int) -> None:
@@ -308,10 +295,11 @@ def test_a_second_run_to_a_url_is_refused_on_this_device(memory, monkeypatch):
             memory.run()
         refused.append(raised)
 
-    protect_folder(
-        memory.source, memory.target, parse(EXACT), memory.root / "l.db", engine=HERE, report=again
-    )
+    ledger = memory.root / "l.db"
+    protect_folder(memory.source, memory.target, parse(EXACT), ledger, engine=HERE, report=again)
     assert refused
+    with pytest.raises(DataError, match="holds a run with format PNG, not BMP: name a new folder"):
+        memory.run(config=FolderConfig(format_name="BMP"))
 
 
 def test_no_password_of_a_url_is_kept_or_shown(memory):

@@ -1,7 +1,7 @@
 """Video files as strangers write them: what a player shows is what is protected, or nothing is."""
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,12 +19,6 @@ from sfumato.errors import ImageError
 from sfumato.protect import parse
 
 HEIGHT, WIDTH = 32, 48
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with Ledger(tmp_path / "ledger.db") as opened:
-        yield opened
 
 
 def corner(brightness: int = 240, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
@@ -95,37 +89,24 @@ def brightest(picture: np.ndarray) -> tuple[bool, bool, bool]:
     return bool(row), bool(column), row == next_row
 
 
-@pytest.mark.parametrize(
-    "matrix",
-    [
-        (1, 0, 0, 1),
-        (-1, 0, 0, 1),
-        (1, 0, 0, -1),
-        (-1, 0, 0, -1),
-        (0, 1, 1, 0),
-        (0, 1, -1, 0),
-        (0, -1, 1, 0),
-        (0, -1, -1, 0),
-    ],
-)
-def test_each_turn_and_mirror_of_a_display_matrix_is_done(tmp_path: Path, matrix: tuple[int, int, int, int]):
-    a, b, c, d = matrix
-    (frame, *_) = read(with_matrix(write(tmp_path / "in.mp4", [corner()] * 2), *matrix))
-    # By the standard, x' = a·x + c·y and y' = b·x + d·y, seen from the middle: of the upper left, (-1, -1).
-    below, right = -b - d > 0, -a - c > 0
-    assert brightest(frame.image) == (below, right, bool(a))
-    assert frame.image.shape[1:] == ((HEIGHT, WIDTH) if a else (WIDTH, HEIGHT))
+TURNS = [(1, 0, 0, 1), (-1, 0, 0, 1), (1, 0, 0, -1), (-1, 0, 0, -1)]
+TURNS += [(0, 1, 1, 0), (0, 1, -1, 0), (0, -1, 1, 0), (0, -1, -1, 0)]
 
 
-@pytest.mark.parametrize("matrix", [(0, 0, 0, 0), (1, 1, -1, 1), (2, 0, 0, 1), (1, 0, 1, 1)])
-def test_a_display_matrix_of_another_kind_is_refused(
-    tmp_path: Path, matrix: tuple[int, int, int, int], ledger: Ledger
+def test_each_turn_and_mirror_of_a_display_matrix_is_done_and_another_is_refused(
+    tmp_path: Path, ledger: Ledger
 ):
-    source = with_matrix(write(tmp_path / "in.mp4", [corner()] * 2), *matrix)
-    with pytest.raises(
-        ImageError, match="frame 1: turned by an angle other than a quarter turn, or skewed: play it"
-    ):
-        protect_video(source, tmp_path / "out.mp4", parse("blur:radius=3"), ledger)
+    source = write(tmp_path / "in.mp4", [corner()] * 2)
+    for a, b, c, d in TURNS:
+        (frame, *_) = read(with_matrix(source, a, b, c, d))
+        # By the standard, x' = a·x + c·y and y' = b·x + d·y; the upper left is (-1, -1) from the middle.
+        below, right = -b - d > 0, -a - c > 0
+        assert brightest(frame.image) == (below, right, bool(a))
+        assert frame.image.shape[1:] == ((HEIGHT, WIDTH) if a else (WIDTH, HEIGHT))
+    for a, b, c, d in [(0, 0, 0, 0), (1, 1, -1, 1), (2, 0, 0, 1), (1, 0, 1, 1)]:
+        other = with_matrix(source, a, b, c, d)
+        with pytest.raises(ImageError, match="frame 1: turned by an angle other than a quarter turn, or"):
+            protect_video(other, tmp_path / "out.mp4", parse("blur:radius=3"), ledger)
     assert sorted(path.name for path in tmp_path.glob("*.mp4")) == ["in.mp4", "patched.mp4"]
 
 
@@ -138,20 +119,10 @@ def turned_from(tmp_path: Path, first: int, degrees: int) -> Path:
         stream, packets = add(container, "libx264", [corner()] * 6, options={"bf": "0", "g": "1"})
         for number, packet in enumerate(packets):
             told = av.Packet(message * (number >= first) + bytes(packet))
-            told.pts, told.dts, told.time_base, told.is_keyframe = (
-                packet.pts,
-                packet.dts,
-                packet.time_base,
-                True,
-            )
-            told.stream = stream
+            told.pts, told.dts, told.time_base = packet.pts, packet.dts, packet.time_base
+            told.is_keyframe, told.stream = True, stream
             container.mux(told)
     return path
-
-
-def test_a_turn_that_begins_in_the_middle_is_done_from_there(tmp_path: Path):
-    frames = read(turned_from(tmp_path, 3, 180))
-    assert [brightest(frame.image)[:2] for frame in frames] == [(False, False)] * 3 + [(True, True)] * 3
 
 
 def mixed(path: Path, *parts: tuple[str, np.ndarray]) -> Path:
@@ -169,13 +140,15 @@ def mixed(path: Path, *parts: tuple[str, np.ndarray]) -> Path:
     return path
 
 
-def test_frames_of_several_sizes_are_refused_and_of_several_formats_are_read(tmp_path: Path):
-    with pytest.raises(ImageError, match="frame 3: frames have several sizes: cut it where the size changes"):
-        read(mixed(tmp_path / "in.avi", *[("yuvj420p", corner())] * 2, ("yuvj420p", corner(height=64))))
-    with pytest.raises(ImageError, match="frame 4: frames have several sizes"):
+def test_frames_of_several_sizes_are_refused_and_of_several_formats_or_turns_are_read(tmp_path: Path):
+    half = read(turned_from(tmp_path, 3, 180))
+    assert [brightest(frame.image)[:2] for frame in half] == [(False, False)] * 3 + [(True, True)] * 3
+    with pytest.raises(ImageError, match="frame 4: frames have several sizes: cut it where the size changes"):
         read(turned_from(tmp_path, 3, 90))
+    with pytest.raises(ImageError, match="frame 3: frames have several sizes"):
+        read(mixed(tmp_path / "in.avi", *[("yuvj420p", corner())] * 2, ("yuvj420p", corner(height=64))))
     frames = read(
-        mixed(tmp_path / "in.avi", ("yuvj420p", corner()), ("yuvj444p", corner()), ("yuvj422p", corner()))
+        mixed(tmp_path / "in.avi", *((name, corner()) for name in ("yuvj420p", "yuvj444p", "yuvj422p")))
     )
     assert len(frames) == 3
     assert max(abs(frame.image.astype(int) - frames[0].image).mean() for frame in frames) < 3
@@ -213,12 +186,9 @@ def test_each_frame_is_shown_when_it_was(
     wanted = [float((time - times[0]) * base) for time in times]
     assert shown == pytest.approx(wanted, abs=2e-5 if base == Fraction(1, 1_000_000) else 1e-9)
     assert wanted[-1] < clip.seconds < wanted[-1] + 2.1
-
-
-def test_a_frame_that_stands_for_hours_is_refused(tmp_path: Path):
-    source = write(tmp_path / "in.mkv", [corner()] * 3, times=[0, 40, 4_000_000], base=Fraction(1, 1000))
+    slow = write(tmp_path / "slow.mkv", images[:3], times=[0, 40, 4_000_000], base=Fraction(1, 1000))
     with pytest.raises(ImageError, match=r"frame 3: shown 4e\+03 s after the one before, and 0 to 3600 s"):
-        read(source)
+        read(slow)
 
 
 def test_what_an_edit_list_cuts_away_is_not_shown(tmp_path: Path):
@@ -235,27 +205,17 @@ def test_what_an_edit_list_cuts_away_is_not_shown(tmp_path: Path):
 
 def test_of_several_videos_in_a_file_none_is_taken_but_a_cover_is_no_video(tmp_path: Path):
     path = tmp_path / "in.mp4"
-    for cover in (False, True):
+    for codec, format_ in (("libx264", "yuv420p"), ("mjpeg", "yuvj420p")):
         with av.open(str(path), "w") as container:
-            parts = [
-                add(
-                    container,
-                    "mjpeg" if cover else "libx264",
-                    [corner(80)],
-                    format="yuvj420p" if cover else "yuv420p",
-                )
-            ]
-            if cover:
-                parts[0][0].disposition = av.stream.Disposition.attached_pic
-            parts.append(add(container, "libx264", [corner()] * 3))
-            for _, packets in parts:
-                container.mux(packets)
-        if cover:
-            assert len(read(path)) == 3
-            assert read(path)[0].image.max() > 200
-        else:
+            other, packets = add(container, codec, [corner(80)], format=format_)
+            if codec == "mjpeg":
+                other.disposition = av.stream.Disposition.attached_pic
+            packets += add(container, "libx264", [corner()] * 3)[1]
+            container.mux(packets)
+        if codec == "libx264":
             with pytest.raises(ImageError, match="2 videos in one file: write the one you mean"):
                 read(path)
+    assert [frame.image.max() > 200 for frame in read(path)] == [True] * 3
 
 
 def test_transparent_and_interlaced_frames_and_those_for_two_eyes_are_refused(tmp_path: Path):
@@ -280,12 +240,6 @@ def test_transparent_and_interlaced_frames_and_those_for_two_eyes_are_refused(tm
             read(path)
 
 
-def frame_with(**facts: Any) -> SimpleNamespace:
-    usual = {"interlaced_frame": False, "is_corrupt": False, "width": 8, "height": 8, "color_trc": 1}
-    usual["format"], usual["side_data"] = SimpleNamespace(components=()), {}
-    return SimpleNamespace(**usual | facts)
-
-
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
@@ -299,7 +253,9 @@ def frame_with(**facts: Any) -> SimpleNamespace:
     ],
 )
 def test_what_else_a_frame_says_of_itself(facts: dict[str, Any], message: str | None):
-    reason = obstacle(frame_with(**facts))
+    usual = {"interlaced_frame": False, "is_corrupt": False, "width": 8, "height": 8, "color_trc": 1}
+    usual |= {"format": SimpleNamespace(components=()), "side_data": {}}
+    reason = obstacle(SimpleNamespace(**usual | facts))
     assert reason is None if message is None else message in str(reason)
 
 
@@ -313,15 +269,12 @@ def test_hdr_is_shown_as_on_an_ordinary_screen(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["ffconcat version 1.0\nfile other.mp4\n", "#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:1,\nother.mp4\n"],
+    "text", ["no video", "ffconcat version 1.0\nfile other.mp4\n", "#EXTM3U\n#EXTINF:1,\nother.mp4\n"]
 )
-def test_a_file_that_names_other_files_is_no_video(tmp_path: Path, text: str):
+def test_a_file_that_is_no_video_or_names_other_files_is_refused(tmp_path: Path, text: str):
     write(tmp_path / "other.mp4", [corner()] * 2)
     (tmp_path / "in.mp4").write_text(text)
-    with pytest.raises(
-        ImageError, match=r"in.mp4: cannot be read as a video .* not an MP4, MOV, MKV, WebM or AVI"
-    ):
+    with pytest.raises(ImageError, match=r"in.mp4: cannot be read as a video .* not an MP4, MOV, MKV"):
         read(tmp_path / "in.mp4")
 
 

@@ -14,8 +14,7 @@ from torch.nn.functional import grid_sample, interpolate
 from sfumato import data, images
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
-from sfumato.device.ledger.fingerprints import fingerprints
-from sfumato.device.ledger.near_copies import Fingerprint, near_copies
+from sfumato.device.ledger.near_copies import Fingerprint, fingerprints, near_copies
 from sfumato.errors import BudgetExceededError, ImageError
 
 MIRROR = Image.Transpose.FLIP_LEFT_RIGHT
@@ -27,14 +26,8 @@ def through(picture: Image.Image, format_name: str, quality: int) -> Image.Image
     return Image.open(buffer).convert(picture.mode)
 
 
-def scaled(picture: Image.Image, by: float, how: Image.Resampling) -> Image.Image:
-    return picture.resize((round(picture.width * by), round(picture.height * by)), how)
-
-
-def one_pixel(picture: Image.Image) -> Image.Image:
-    changed = picture.copy()
-    changed.putpixel((11, 23), (255, 0, 255))
-    return changed
+def scaled(picture: Image.Image, by: float) -> Image.Image:
+    return picture.resize((round(picture.width * by), round(picture.height * by)), Image.Resampling.BILINEAR)
 
 
 def speckled(picture: Image.Image) -> Image.Image:
@@ -45,54 +38,44 @@ def speckled(picture: Image.Image) -> Image.Image:
     return Image.fromarray(values)
 
 
-def levels(picture: Image.Image, change: Callable[[np.ndarray], np.ndarray]) -> Image.Image:
-    return Image.fromarray(np.rint(change(np.array(picture, float))).clip(0, 255).astype(np.uint8))
-
-
 def cut(picture: Image.Image, share: float, at: float, size: int) -> Image.Image:
     kept = round(share * picture.width)
     corner = round((picture.width - kept) * at)
     return picture.crop((corner, corner, corner + kept, corner + kept)).resize((size, size))
 
 
+def framed(picture: Image.Image, border: int | tuple[int, ...], colour: str) -> Image.Image:
+    return ImageOps.expand(picture, border, colour)  # type: ignore[arg-type]
+
+
 SURE: dict[str, Callable[[Image.Image], Image.Image]] = {
     "itself": lambda picture: picture,
-    "with one pixel changed": one_pixel,
     "with 1% of its pixels changed": speckled,
     "as JPEG of quality 30": lambda picture: through(picture, "JPEG", 30),
-    "as JPEG of quality 95": lambda picture: through(picture, "JPEG", 95),
     "as WebP": lambda picture: through(picture, "WEBP", 75),
-    "at half its size": lambda picture: scaled(picture, 0.5, Image.Resampling.LANCZOS),
-    "at twice its size": lambda picture: scaled(picture, 2, Image.Resampling.BILINEAR),
+    "at half its size": lambda picture: scaled(picture, 0.5),
+    "at twice its size": lambda picture: scaled(picture, 2),
     "mirrored": lambda picture: picture.transpose(MIRROR),
-    "mirrored and as JPEG": lambda picture: through(picture.transpose(MIRROR), "JPEG", 60),
     "in grey": lambda picture: picture.convert("L"),
-    "darker": lambda picture: levels(picture, lambda values: 0.9 * values),
-    "brighter": lambda picture: levels(picture, lambda values: 1.1 * values),
-    "with less contrast": lambda picture: levels(picture, lambda values: 0.9 * values + 12),
+    "darker": lambda picture: picture.point(lambda value: 0.9 * value),
+    "brighter": lambda picture: picture.point(lambda value: 1.1 * value),
+    "with less contrast": lambda picture: picture.point(lambda value: 0.9 * value + 12),
     "turned by 90 degrees": lambda picture: picture.transpose(Image.Transpose.ROTATE_90),
     "turned by 180 degrees": lambda picture: picture.transpose(Image.Transpose.ROTATE_180),
-    "turned by 270 degrees": lambda picture: picture.transpose(Image.Transpose.ROTATE_270),
-    "stretched to 4:3": lambda picture: picture.resize((112, 84)),
     "stretched to 1:2": lambda picture: picture.resize((84, 168)),
-    "stretched, mirrored and as JPEG": lambda picture: through(
-        picture.resize((120, 84)).transpose(MIRROR), "JPEG", 60
-    ),
-    "in a white frame": lambda picture: ImageOps.expand(picture, 10, "white"),
-    "in a frame of two colours": lambda picture: ImageOps.expand(
-        ImageOps.expand(picture, 2, "black"), 8, "tan"
-    ),
-    "as an instant picture": lambda picture: ImageOps.expand(picture, (5, 5, 5, 18), "white"),
-    "between two bars": lambda picture: ImageOps.expand(picture, (0, 15, 0, 15), "black"),
-    "stretched in a frame": lambda picture: ImageOps.expand(picture.resize((112, 84)), 6, "white"),
+    "stretched, mirrored and as JPEG": lambda p: through(p.resize((120, 84)).transpose(MIRROR), "JPEG", 60),
+    "in a frame of two colours": lambda picture: framed(framed(picture, 2, "black"), 8, "tan"),
+    "as an instant picture": lambda picture: framed(picture, (5, 5, 5, 18), "white"),
+    "between two bars": lambda picture: framed(picture, (0, 15, 0, 15), "black"),
+    "stretched in a frame": lambda picture: framed(picture.resize((112, 84)), 6, "white"),
 }
 LIKELY: dict[str, Callable[[Image.Image], Image.Image]] = {
     "cut to 90% at a corner": lambda picture: cut(picture, 0.9, 1.0, 84),
     "cut to 85% at the centre": lambda picture: cut(picture, 0.85, 0.5, 84),
     "cut to 85% anywhere, larger": lambda picture: cut(picture, 0.85, 0.3, 120),
     "turned by 2 degrees": lambda picture: picture.rotate(2, Image.Resampling.BICUBIC),
-    "with gamma 1.25": lambda picture: levels(picture, lambda values: 255 * (values / 255) ** 1.25),
-    "in a frame, as JPEG": lambda picture: through(ImageOps.expand(picture, 8, "white"), "JPEG", 40),
+    "with gamma 1.25": lambda picture: picture.point(lambda value: 255 * (value / 255) ** 1.25),
+    "in a frame, as JPEG": lambda picture: through(framed(picture, 8, "white"), "JPEG", 40),
     "blurred": lambda picture: picture.filter(ImageFilter.GaussianBlur(1)),
 }
 COPIES = SURE | LIKELY
@@ -127,20 +110,12 @@ def test_a_drawn_picture_is_noticed_again(how):
     assert all(noticed(fingerprint(picture), fingerprint(COPIES[how](picture))) for picture in pictures)
 
 
-def distinct(kind: str) -> Tensor:
-    """Drawn pictures, people or characters, no two of them the same."""
-    if kind == "textures":
-        return textures(40)
-    if kind == "faces":
-        return data.load("faces", identities=40, images_per_identity=1).images
-    characters = data.load("glyphs", classes=40, drawers=2, size=28)
-    _, rows = np.unique(characters.labels["class"].codes.numpy(), return_index=True)
-    return characters.images[rows]
-
-
-@pytest.mark.parametrize("kind", ["textures", "faces", "glyphs"])
+@pytest.mark.parametrize("kind", ["textures", "faces"])
 def test_different_pictures_are_not_near_copies(kind: str):
-    bits = [printed.bits for printed in fingerprints(distinct(kind)) if printed is not None]
+    drawn = textures(40)
+    if kind == "faces":
+        drawn = data.load("faces", identities=40, images_per_identity=1).images
+    bits = [printed.bits for printed in fingerprints(drawn) if printed is not None]
     assert len(bits) == 40
     assert not any(near_copies(a, b) for i, a in enumerate(bits) for b in bits[:i])
 
@@ -172,34 +147,26 @@ def test_the_centre_square_of_a_photograph_is_noticed():
 def test_photographs_of_different_people_are_not_near_copies(shared_data):
     packed = dict(np.load(shared_data / "lfw_faces_84.npz"))
     _, rows = np.unique(packed["person"], return_index=True)
-    printed = fingerprints(torch.stack([unpacked(packed, row) for row in rows[:120]]))
+    printed = fingerprints(torch.stack([unpacked(packed, row) for row in rows[:80]]))
     assert not any(near_copies(a.bits, b.bits) for i, a in enumerate(printed) for b in printed[:i])
 
 
 def test_photographs_of_one_sitting_are_not_near_copies(shared_data):
     packed = np.load(shared_data / "cmu_faces_32x30.npz")
-    faces = torch.from_numpy(packed["images"][packed["person"] < 3][:, None])  # people turn and look up
-    bits = [printed.bits for printed in fingerprints(faces) if printed is not None]
-    alike = sum(near_copies(a, b) for i, a in enumerate(bits) for b in bits[:i])
-    assert len(bits) > 90
-    assert alike <= 1
-
-
-def test_a_new_ledger_releases_every_photograph_of_a_sitting_once(shared_data):
-    """At a size that is compared in detail: none has five earlier ones that it is taken for a copy of."""
-    packed = np.load(shared_data / "cmu_faces_32x30.npz")
-    of_one = packed["images"][packed["person"] < 4]
-    printed = [
-        fingerprint(Image.fromarray(face).resize((90, 96), Image.Resampling.BICUBIC)) for face in of_one
-    ]
-    before = [sum(noticed(other, one) for other in printed[:row]) for row, one in enumerate(printed)]
-    assert max(before) < 5
+    faces = packed["images"][packed["person"] < 3][::2]  # people turn and look up
+    bits = [printed.bits for printed in fingerprints(torch.from_numpy(faces[:, None])) if printed is not None]
+    assert len(bits) > 44
+    assert sum(near_copies(a, b) for i, a in enumerate(bits) for b in bits[:i]) <= 1
+    # At a size that is compared in detail, a new ledger releases each once: none has five earlier copies.
+    large = [Image.fromarray(face).resize((90, 96), Image.Resampling.BICUBIC) for face in faces]
+    printed = [fingerprint(face) for face in large]
+    assert max(sum(noticed(other, one) for other in printed[:row]) for row, one in enumerate(printed)) < 5
 
 
 def test_all_versions_of_a_picture_are_copies_of_each_other_however_many(ledger: Ledger):
     """More than the index proposes for one picture."""
     picture = picture_of(textures(1)[0])
-    versions = [scaled(picture, 0.6 + row / 25, Image.Resampling.BILINEAR) for row in range(20)]
+    versions = [scaled(picture, 0.6 + row / 25) for row in range(20)]
     ledger.set_budget(Budget.parse("releases=20"))
     for row, version in enumerate(versions):
         ledger.charge([charge(f"{row}", fingerprint=fingerprint(version))])
@@ -227,11 +194,8 @@ def test_frames_of_a_burst_are_copies_as_long_as_nothing_moves_far():
 
 def test_being_near_copies_is_symmetric():
     pictures = textures(12)
-    bits = [
-        printed.bits
-        for batch in (pictures, pictures.flip(3)[:, :, 7:, :-7])
-        for printed in fingerprints(batch)
-    ]
+    both = fingerprints(pictures) + fingerprints(pictures.flip(3)[:, :, 7:, :-7])
+    bits = [printed.bits for printed in both if printed is not None]
     assert all(near_copies(a, b) == near_copies(b, a) for a in bits for b in bits)
 
 

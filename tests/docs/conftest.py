@@ -12,7 +12,6 @@ from blocks import SMALLER, Shell, of
 
 from sfumato import data, images
 from sfumato.data import faces as _faces  # noqa: F401  # the reader, before it is made smaller
-from sfumato.dp.audit import audit_naming
 from sfumato.study import grid
 
 SMALL_STUDY = {
@@ -81,7 +80,6 @@ def world(album, tmp_path, monkeypatch) -> Path:
     smaller = {
         data.faces: {"seed": 0, "identities": 60, "images_per_identity": 6, "headwear": 40, "size": 32},
         data.glyphs: {"classes": 250},
-        audit_naming: {"trials": 200},
     }
     for function, values in smaller.items():
         for key, value in values.items():

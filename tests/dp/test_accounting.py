@@ -1,4 +1,3 @@
-import json
 import logging
 import math
 import re
@@ -15,11 +14,9 @@ from scipy.stats import binom, norm
 from sfumato.dp import accounting
 from sfumato.dp.accounting import (
     Accountant,
-    Spent,
     Stretch,
     calibrate,
     epsilon,
-    image_epsilon,
     steps_within,
 )
 from sfumato.dp.guarantee import Guarantee
@@ -64,21 +61,6 @@ def of_one_step(noise: float, rate: float, delta: float = DELTA) -> float:
     return brentq(too_much, 1e-12, 500, xtol=1e-12) if too_much(1e-12) > 0 else 0.0
 
 
-def of_one_mixed_step(noise: float, rate: float, tasks: int, delta: float = DELTA) -> float:
-    """ε of one step for an image in k tasks, both directions, by summing densities on a fine grid."""
-    x = np.linspace(-12 * noise, tasks + 12 * noise, 60_001)
-    plain = norm.pdf(x, 0, noise)
-    weights = binom.pmf(range(tasks + 1), tasks, rate)
-    mixed = sum(weight * norm.pdf(x, n, noise) for n, weight in enumerate(weights))
-
-    def too_much(eps: float) -> float:
-        removed = np.maximum(0, mixed - math.exp(eps) * plain).sum()
-        added = np.maximum(0, plain - math.exp(eps) * mixed).sum()
-        return max(removed, added) * (x[1] - x[0]) - delta
-
-    return brentq(too_much, 1e-3, 60, xtol=1e-9)
-
-
 # Against numbers and implementations of others.
 
 
@@ -88,11 +70,6 @@ def test_the_three_accountants_give_the_values_of_issue_5(noise, rate, steps, pl
     assert epsilon(stretches, DELTA) == pytest.approx(pld, rel=0.003)
     assert epsilon(stretches, DELTA, "rdp") == pytest.approx(rdp, rel=0.003)
     assert epsilon(stretches, DELTA, "gdp") == pytest.approx(gdp, rel=0.001)
-
-
-@pytest.mark.parametrize(("tasks", "published"), [(1, 3.05), (2, 6.76), (5, 20.7), (10, 52.0)])
-def test_an_image_in_several_tasks_costs_what_issue_5_says(tasks, published):
-    assert image_epsilon(tasks, [Stretch(1.0, 0.016, 1000)], DELTA) == pytest.approx(published, rel=0.01)
 
 
 @pytest.mark.parametrize("stretches", [[(0.7, 0.032, 200)], [(1.0, 0.016, 1000), (0.8, 0.03, 300)]])
@@ -147,24 +124,6 @@ def test_what_is_composed_by_fft_is_just_above_gaussian_dp(noise, steps, delta):
     assert 0 <= composed / of_gaussian(1.0, delta) - 1 <= 0.01
 
 
-@pytest.mark.parametrize(
-    ("tasks", "rate", "noise"),
-    [(1, 0.1, 1.0), (2, 0.016, 1.0), (3, 0.3, 0.6), (30, 0.002, 2.0), (200, 0.5, 90.0)],
-)
-def test_an_image_in_one_step_costs_just_above_the_exact_mixture(tasks, rate, noise):
-    exact = of_one_mixed_step(noise, rate, tasks)
-    assert exact <= image_epsilon(tasks, [Stretch(noise, rate, 1)], DELTA) <= exact * 1.002 + 1e-3
-
-
-def test_what_is_not_told_apart_counts_as_all_tasks(monkeypatch):
-    exact = of_one_mixed_step(2.0, 0.3, 6)
-    monkeypatch.setattr(accounting, "_RARE", 0.1)  # 4 or more of the 6 tasks at once have 0.07
-    accounting._step_loss.cache_clear()
-    moved_up = image_epsilon(6, [Stretch(2.0, 0.3, 1)], DELTA)
-    accounting._step_loss.cache_clear()
-    assert exact * 1.0001 < moved_up < of_gaussian(6 / 2)
-
-
 # Properties.
 
 
@@ -194,12 +153,6 @@ def test_less_noise_more_sampling_more_steps_and_a_smaller_delta_never_cost_less
     assert epsilon([Stretch(z, q * rate, t)], DELTA) >= least
     assert epsilon([Stretch(z, q, t + steps)], DELTA) >= least
     assert epsilon([stretch], DELTA * delta) >= least
-
-
-def test_an_image_in_more_tasks_costs_more():
-    costs = [image_epsilon(tasks, [Stretch(2.0, 0.05, 10)], DELTA) for tasks in (1, 2, 3, 12)]
-    assert costs == sorted(costs)
-    assert costs[0] < costs[1] / 1.5 < costs[-1] / 3
 
 
 @settings(max_examples=15, deadline=None)
@@ -237,14 +190,12 @@ def test_stretches_of_different_settings_compose_like_one_of_nearly_the_same():
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "gdp"])
 def test_no_steps_cost_nothing(accountant):
     assert epsilon([], DELTA, accountant) == 0
-    assert image_epsilon(7, [], DELTA) == 0
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "gdp"])
 def test_one_step_without_noise_hides_nothing(accountant):
     stretches = [Stretch(1.0, 0.02, 50), Stretch(0.0, 0.001, 1)]
     assert epsilon(stretches, DELTA, accountant) == math.inf
-    assert image_epsilon(3, stretches, DELTA) == math.inf
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "gdp"])
@@ -258,15 +209,6 @@ def test_extreme_settings_give_a_number_or_infinity(stretch, accountant):
 def test_steps_that_hardly_reveal_anything_are_not_charged_for_the_grid():
     # 1.7e-6 is what a δ at ε = 0 could be; the library's own grid of 1e-4 would say 0.023.
     assert epsilon([Stretch(1.0, 1e-6, 10**6)], DELTA) < 0.004
-
-
-def test_an_image_in_one_task_costs_what_the_task_does():
-    stretches = [Stretch(1.0, 0.02, 100), Stretch(1.5, 1.0, 2)]
-    assert image_epsilon(1, stretches, DELTA) == epsilon(stretches, DELTA)
-
-
-def test_an_image_in_k_tasks_of_every_step_costs_what_k_times_less_noise_does():
-    assert image_epsilon(4, [Stretch(8.0, 1.0, 9)], DELTA) == pytest.approx(of_gaussian(4 * 3 / 8), rel=1e-3)
 
 
 def test_orders_that_do_not_converge_are_dropped_in_silence(caplog, capfd):
@@ -304,171 +246,99 @@ def test_a_budget_that_promises_nothing_is_refused():
         calibrate(1e5, DELTA, 0.01, 1)
 
 
-# How much fits.
+# How much fits, and the accountant.
 
 
-@pytest.mark.parametrize(
-    ("budget", "noise", "rate", "spent"),
-    [
-        (7.0, 0.7, 0.032, []),
-        (1.0, 1.0, 0.016, []),
-        (3.0, 1.0, 0.03, [Stretch(1.0, 0.02, 100)]),
-        (4.0, 5.0, 1.0, []),
-        (5.0, 1.0, 0.02, [Stretch(1.0, 0.02, 50), Stretch(3.0, 1.0, 5)]),
-    ],
-)
-def test_so_many_steps_fit_and_one_more_does_not(budget, noise, rate, spent):
-    steps = steps_within(budget, DELTA, noise, rate, spent)
+def opened(budget, delta=DELTA, *, pool=240, noise=1.0, rate=0.05):
+    return Accountant(budget, delta, pool, noise_multiplier=noise, rate=rate)
+
+
+@pytest.mark.parametrize(("budget", "noise", "rate"), [(7.0, 0.7, 0.032), (1.0, 1.0, 0.016), (4.0, 5.0, 1.0)])
+def test_so_many_steps_fit_and_one_more_does_not(budget, noise, rate):
+    steps = steps_within(budget, DELTA, noise, rate)
     assert steps >= 1
-    assert epsilon([*spent, Stretch(noise, rate, steps)], DELTA) <= budget
-    assert epsilon([*spent, Stretch(noise, rate, steps + 1)], DELTA) > budget
+    assert epsilon([Stretch(noise, rate, steps)], DELTA) <= budget
+    assert epsilon([Stretch(noise, rate, steps + 1)], DELTA) > budget
 
 
-def test_nothing_fits_a_budget_that_is_spent_or_smaller_than_a_step():
-    assert steps_within(1.0, DELTA, 1.0, 0.5) == 0
-    assert steps_within(3.0, DELTA, 50.0, 0.01, [Stretch(1.0, 1.0, 1)]) == 0
-    assert steps_within(3.0, DELTA, 0.0, 0.01) == 0
+@pytest.mark.parametrize(("noise", "rate", "steps"), [(1.0, 0.5, 0), (0.0, 0.01, 0), (1000.0, 0.001, 10**6)])
+def test_nothing_fits_that_costs_more_than_the_budget_and_no_more_than_can_be_accounted_for(
+    noise, rate, steps
+):
+    assert steps_within(1.0, DELTA, noise, rate) == steps
 
 
-def test_no_more_steps_fit_than_can_be_accounted_for():
-    assert steps_within(5.0, DELTA, 1000.0, 0.001, [Stretch(1000.0, 0.001, 10)]) == 10**6 - 10
-
-
-# The accountant.
-
-
-def test_the_accountant_takes_as_many_steps_as_fit_and_stops_before_the_next():
-    accountant = Accountant(2.0, DELTA, 240)
-    fit = steps_within(2.0, DELTA, 1.0, 0.05)
-    for _ in range(fit):
-        accountant.step(1.0, 0.05)
-    before = accountant.state
+def test_the_accountant_takes_as_many_steps_as_fit_and_stops_before_the_next(monkeypatch):
+    account, fit = opened(2.0), steps_within(2.0, DELTA, 1.0, 0.05)
+    account.step()
+    with monkeypatch.context() as patch:  # a further step asks for no price: that takes seconds
+        patch.setattr(accounting, "epsilon", None)
+        for _ in range(fit - 1):
+            account.step()
     with pytest.raises(BudgetExceededError, match=rf"step {fit + 1} \(noise multiplier 1, rate 0.05\) would"):
-        accountant.step(1.0, 0.05)
-    assert accountant.state == before
-    assert accountant.stretches == (Stretch(1.0, 0.05, fit),)
-    assert accountant.cost().pld <= 2.0
-
-
-def test_after_a_refusal_a_cheaper_step_may_still_fit():
-    accountant = Accountant(2.0, DELTA, 240)
-    accountant.step(2.5, 1.0)
-    with pytest.raises(BudgetExceededError):
-        accountant.step(2.5, 1.0)
-    accountant.step(5.0, 0.01)
-    assert accountant.stretches == (Stretch(2.5, 1.0, 1), Stretch(5.0, 0.01, 1))
-
-
-def test_only_steps_that_follow_each_other_become_one_stretch():
-    accountant = Accountant(5.0, DELTA, 240)
-    for noise in (2.0, 2.0, 3.0, 2.0):
-        accountant.step(noise, 0.1)
-    assert [stretch.steps for stretch in accountant.stretches] == [2, 1, 1]
+        account.step()
+    assert account.stretches == [Stretch(1.0, 0.05, fit)]
+    assert account.cost() <= 2.0
 
 
 def test_a_budget_below_one_step_is_refused_at_once_with_the_price_of_one_step():
-    accountant = Accountant(1.0, DELTA, 240)
+    account = opened(1.0, rate=0.5)
     with pytest.raises(BudgetExceededError) as refused:
-        accountant.step(1.0, 0.5)
+        account.step()
     said = re.match(
         r"the first step alone \(noise multiplier 1, rate 0.5\) costs eps = ([\d.]+) at", str(refused.value)
     )
     assert 0 <= float(said[1]) - of_one_step(1.0, 0.5) <= 0.02  # rounded up
     assert "the budget is 1: nothing was spent; take more noise" in str(refused.value)
-    assert accountant.stretches == ()
-
-
-def test_a_further_step_of_a_kind_asks_for_no_price(monkeypatch):
-    accountant = Accountant(2.0, DELTA, 240)
-    accountant.step(1.0, 0.05)
-    monkeypatch.setattr(accounting, "steps_within", None)  # seconds each; a call would end in a TypeError
-    monkeypatch.setattr(accounting, "epsilon", None)
-    for _ in range(9):
-        accountant.step(1.0, 0.05)
-    assert accountant.stretches == (Stretch(1.0, 0.05, 10),)
-
-
-def until_refused(accountant: Accountant) -> tuple[Stretch, ...]:
-    try:
-        while True:
-            accountant.step(1.0, 0.05)
-    except BudgetExceededError:
-        return accountant.stretches
+    assert account.stretches == []
 
 
 def test_a_resumed_run_goes_on_counting_where_it_stopped():
-    whole, first = Accountant(2.0, DELTA, 240), Accountant(2.0, DELTA, 240)
-    for _ in range(20):
-        first.step(1.0, 0.05)
-    second = Accountant.resume(json.loads(json.dumps(first.state)))
-    assert second.state == first.state
-    counts = {}
-    for name, accountant in {"whole": whole, "second": second}.items():
-        counts[name] = until_refused(accountant)
-    assert counts["whole"] == counts["second"]
+    account, fit = opened(2.0), steps_within(2.0, DELTA, 1.0, 0.05)
+    account.restore(fit - 1)
+    account.step()
+    with pytest.raises(BudgetExceededError):
+        account.step()
+    for steps in (fit + 1, -1):
+        with pytest.raises(
+            LedgerError, match=rf"holds {steps} steps, and the budget of eps = 2 allows {fit}"
+        ):
+            opened(2.0).restore(steps)
 
 
-def saved(**changes) -> dict:
-    state = {"version": 1, "epsilon": 2.0, "delta": DELTA, "pool": 240, "stretches": [[1.0, 0.05, 20]]}
-    return state | changes
+@pytest.mark.parametrize("accountant", ["pld", "rdp", "gdp"])
+def test_what_is_spent_is_what_the_steps_cost(accountant):
+    account = opened(5.0, rate=1.0)
+    assert account.cost(accountant) == 0
+    account.step()
+    price = {"pld": 4.38, "rdp": 4.73, "gdp": 6.01}
+    assert account.cost(accountant) == pytest.approx(price[accountant], rel=0.002)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"stretches": [[1.0, 0.05]]},
-        {"stretches": [[1.0, 0.05, 2.5]]},
-        {"stretches": [[1.0, 0.05, "20"]]},
-        {"stretches": [[-1.0, 0.05, 20]]},
-        {"stretches": [[math.nan, 0.05, 20]]},
-        {"stretches": None},
-        {"epsilon": "2"},
-        {"delta": 0.1},
-        {"pool": None},
-    ],
-)
-def test_a_damaged_state_is_refused(changes):
-    with pytest.raises(LedgerError, match=r"state is damaged .* resume from an older checkpoint"):
-        Accountant.resume(saved(**changes))
+# An image in several tasks.
 
 
-def test_a_state_that_lacks_a_field_or_is_none_is_refused():
-    state = saved()
-    del state["stretches"]
-    with pytest.raises(LedgerError, match=r"damaged \(KeyError: 'stretches'\)"):
-        Accountant.resume(state)
+@pytest.mark.parametrize(("noise", "rate", "tasks"), [(1.0, 0.016, 2), (0.6, 0.3, 3), (90.0, 0.5, 200)])
+def test_a_group_of_tasks_costs_no_less_than_the_exact_mixture(noise, rate, tasks):
+    """ε of one step for an image in k tasks, both directions, by summing densities on a fine grid."""
+    x = np.linspace(-12 * noise, tasks + 12 * noise, 60_001)
+    plain = norm.pdf(x, 0, noise)
+    weights = binom.pmf(range(tasks + 1), tasks, rate)
+    mixed = sum(weight * norm.pdf(x, n, noise) for n, weight in enumerate(weights))
+
+    def too_much(eps: float) -> float:
+        removed = np.maximum(0, mixed - math.exp(eps) * plain).sum()
+        added = np.maximum(0, plain - math.exp(eps) * mixed).sum()
+        return max(removed, added) * (x[1] - x[0]) - DELTA
+
+    exact = brentq(too_much, 1e-3, 60, xtol=1e-9)
+    stretch = Stretch(noise, rate, 1)
+    assert exact <= epsilon([stretch.of_group(tasks)], DELTA)
+    assert stretch.of_group(1).rate == pytest.approx(rate)
 
 
-def test_a_state_of_another_version_is_refused():
-    with pytest.raises(LedgerError, match=r"of version 2, and this is 1"):
-        Accountant.resume(saved(version=2))
-
-
-def test_a_state_that_has_spent_more_than_its_budget_is_refused():
-    with pytest.raises(LedgerError, match=r"cost eps = [\d.]+, more than its budget of 2"):
-        Accountant.resume(saved(stretches=[[1.0, 0.05, 20_000]]))
-
-
-@pytest.mark.parametrize("pool", [100_000, 200_000])
-def test_a_delta_that_could_publish_a_task_is_refused(pool):
-    with pytest.raises(ConfigError, match=r"to publish a task in clear would count as private"):
-        Accountant(1.0, DELTA, pool)
-
-
-def test_what_is_spent_is_said_in_words_that_tell_bounds_from_approximations():
-    words = str(Spent(pld=7.3883, rdp=8.7652, gdp=5.2624, delta=1e-5))
-    assert words == (
-        "hides any 1 task at eps = 7.39 ((eps, delta)-DP at delta = 1e-05; PLD, an upper bound); "
-        "RDP, a looser bound: 8.77; GDP, an approximation that may be below the truth: 5.26"
-    )
-
-
-def test_what_is_spent_is_what_the_stretches_cost():
-    accountant = Accountant(5.0, DELTA, 240)
-    assert accountant.cost() == Spent(pld=0.0, rdp=0.0, gdp=0.0, delta=DELTA)
-    accountant.step(1.0, 1.0)
-    spent = accountant.cost()
-    assert (spent.pld, spent.rdp, spent.gdp) == pytest.approx((4.38, 4.73, 6.01), rel=0.002)
+def test_a_group_in_every_step_costs_what_k_times_less_noise_does():
+    assert Stretch(8.0, 1.0, 9).of_group(4) == Stretch(2.0, 1.0, 9)
 
 
 # What is refused.
@@ -497,10 +367,9 @@ def test_a_delta_out_of_range_is_refused(delta):
     stretches = [Stretch(1.0, 0.1, 1)]
     for ask in (
         lambda: epsilon(stretches, delta),
-        lambda: image_epsilon(2, stretches, delta),
         lambda: calibrate(1.0, delta, 0.1, 1),
         lambda: steps_within(1.0, delta, 1.0, 0.1),
-        lambda: Accountant(1.0, delta, 240),
+        lambda: opened(1.0, delta),
     ):
         with pytest.raises(ConfigError, match=r"delta=.* from 1e-09"):
             ask()
@@ -511,17 +380,10 @@ def test_a_budget_that_is_no_positive_number_is_refused(budget):
     for ask in (
         lambda: calibrate(budget, DELTA, 0.1, 1),
         lambda: steps_within(budget, DELTA, 1.0, 0.1),
-        lambda: Accountant(budget, DELTA, 240),
+        lambda: opened(budget, DELTA),
     ):
         with pytest.raises(ConfigError, match="the budget is an epsilon above 0"):
             ask()
-
-
-def test_an_empty_pool_and_an_image_in_no_task_are_refused():
-    with pytest.raises(ConfigError, match="pool=0: a pool has at least 1 task"):
-        Accountant(1.0, DELTA, 0)
-    with pytest.raises(ConfigError, match="tasks=0: an image that counts occurs in at least 1 task"):
-        image_epsilon(0, [Stretch(1.0, 0.1, 1)], DELTA)
 
 
 def test_more_steps_in_all_than_can_be_accounted_for_are_refused():
@@ -540,3 +402,16 @@ def test_the_extra_is_named_where_the_library_is_missing(monkeypatch):
         MissingExtraError, match=r"needs dp_accounting: .*pip install -c constraints.txt -e '\.\[private\]'"
     ):
         epsilon([Stretch(1.0, 0.1, 1)], DELTA, "gdp")
+
+
+@pytest.mark.parametrize(
+    ("delta", "pool", "message"),
+    [
+        (DELTA, 0, "pool=0: a pool has at least 1 task"),
+        (DELTA, 100_000, "to publish a task in clear would count as private"),
+        (DELTA, 200_000, "to publish a task in clear would count as private"),
+    ],
+)
+def test_a_pool_that_cannot_be_hidden_is_refused(delta, pool, message):
+    with pytest.raises(ConfigError, match=message):
+        opened(1.0, delta, pool=pool)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from scipy.stats import beta, norm
 from torch import Tensor
 
-from sfumato.dp.audit import AuditConfig, AuditResult, audit, divergence, lower_limit, neighbours, upper_limit
-from sfumato.dp.audit.evidence import Moment
+from sfumato.dp.audit import AuditConfig, AuditResult, audit
+from sfumato.dp.audit.evidence import Moment, divergence, lower_limit, upper_limit
+from sfumato.dp.audit.neighbours import neighbours
 from sfumato.dp.guarantee import Definition, Guarantee
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.errors import ConfigError

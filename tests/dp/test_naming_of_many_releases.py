@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from channels import exact, priors_of, seeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ from sfumato.dp.naming import (
     Proof,
     compose,
     counting,
-    exact,
     flipped_bits,
     log_rank,
     make_statement,
@@ -26,7 +26,6 @@ from sfumato.dp.naming import (
 from sfumato.protect.naming import Counted, bound_naming, naming_words
 
 few_tries = settings(deadline=None, max_examples=60)
-seeds = st.integers(0, 2**32 - 1)
 TINY = 1e-12  # a prior that no factor below makes certain
 SMALL = [
     (2, 1),
@@ -216,7 +215,7 @@ def _power(theta: np.ndarray, releases: int) -> np.ndarray:
 
 
 def no_adversary_is_above(bound, rows, draw) -> None:
-    priors = draw.dirichlet(np.full(len(rows), draw.choice([0.3, 1.0, 100.0])))
+    priors = priors_of(len(rows), draw)
     best_adversary = exact(list(priors), rows)
     assert best_adversary <= bound(float(priors.max())).chance
     assert best_adversary <= bound(list(priors)).chance

@@ -4,38 +4,23 @@ import math
 
 import numpy as np
 import pytest
+from channels import exact, priors_of, promise, random_channel, seeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.dp.guarantee import Guarantee, proof_of
+from sfumato.dp.guarantee import proof_of
 from sfumato.dp.naming import (
     Information,
     Proof,
     compose,
     counting,
-    exact,
     gaussian,
-    leakage,
     make_statement,
     pure,
 )
 from sfumato.errors import ConfigError
 
 few_tries = settings(deadline=None, max_examples=150)
-seeds = st.integers(0, 2**32 - 1)
-
-
-def promise(definition: str, whole_image: float, **more: float) -> Guarantee:
-    return Guarantee(
-        definition=definition, value=whole_image, pixels=1, whole_image=whole_image, source="a proof", **more
-    )
-
-
-def random_channel(draw: np.random.Generator) -> np.ndarray:
-    """(X, Y) p(y|x), of two to five images and as many outputs."""
-    images, outputs = draw.integers(2, 6), draw.integers(2, 5)
-    rows = draw.dirichlet(np.full(outputs, draw.choice([0.1, 1.0, 10.0, 100.0])), size=images)
-    return rows * (1 - 1e-6) + 1e-6 / outputs
 
 
 def proof_of_channel(channel: np.ndarray, releases: int, *, tells: str) -> Proof:
@@ -73,7 +58,7 @@ def test_no_adversary_is_above_the_bound_of_unlike_releases(seed, kinds):
     ]
     series = [channel for channel, n in zip(channels, releases, strict=True) for _ in range(n)]
     people = int(draw.integers(1, 9))
-    priors = draw.dirichlet(np.full(people, draw.choice([0.3, 1.0, 100.0])))
+    priors = priors_of(people, draw)
     best_adversary = exact(list(priors), of_series(series, people, draw))
     assert best_adversary <= compose(float(priors.max()), proofs).chance
     assert best_adversary <= compose(list(priors), proofs).chance
@@ -200,11 +185,3 @@ def test_a_few_bits_are_a_statement_like_all_others():
 def test_numbers_out_of_range_are_refused(made, words):
     with pytest.raises(ConfigError, match=words):
         made()
-
-
-def test_the_factor_of_a_channel_is_its_bound_over_the_prior():
-    channel = np.array([[0.7, 0.3], [0.2, 0.8]])
-    bits = math.log2(1.5)
-    assert compose(0.1, [Proof(releases=2, leakage=bits)]).chance == pytest.approx(
-        leakage(0.1, channel=channel, releases=2).chance
-    )

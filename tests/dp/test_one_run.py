@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 from statistics import NormalDist
 
 import numpy as np
@@ -13,16 +14,19 @@ from scipy.stats import binom
 from sfumato.dp.audit.one_run import (
     Guesses,
     conclude,
-    epsilon_bound,
     guess,
-    mu_bound,
     p_value,
     plan_guesses,
+    proves,
     refutes_mu,
 )
 from sfumato.errors import ConfigError
 
 NORMAL = NormalDist()
+
+
+epsilon_bound = partial(proves, definition="approximate")
+mu_bound = partial(proves, definition="gaussian")
 
 
 def of(right, guesses=None, canaries=None):

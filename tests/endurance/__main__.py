@@ -10,17 +10,15 @@ import argparse
 import signal
 import sys
 import time
-from importlib import import_module
 from pathlib import Path
 
-for shared in ("clusters", "cli", "browsers"):
-    sys.path.append(str(Path(__file__).parents[1] / shared))
-
-import harness  # noqa: E402
-import torch  # noqa: E402
-
-for part in ("jobs", "stores", "crowds", "strangers", "mutants", "pages", "cluster"):
-    import_module(part)
+import crowds  # noqa: F401 - these register their scenarios
+import harness
+import jobs  # noqa: F401
+import mutants  # noqa: F401
+import stores  # noqa: F401
+import strangers  # noqa: F401
+import torch
 
 
 def main() -> None:

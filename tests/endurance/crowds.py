@@ -38,15 +38,9 @@ class Answer(NamedTuple):
 async def ask(
     port: int, sent: bytes, *, until: float, drip: bytes = b"", stay: bool = False, read: bool = True
 ) -> Answer:
-    """Send bytes on a connection of their own, and take the beginning of the answer.
+    """Send bytes on a connection of their own, then `drip` a byte a second; take the head of the answer.
 
-    Args:
-        port: of this machine.
-        sent: a request, or not.
-        until: when to leave, on the monotonic clock.
-        drip: the rest of the request, a byte a second.
-        stay: keep the connection after the answer.
-        read: False never reads.
+    `until` is on the monotonic clock; `stay` keeps the connection after the answer, `read=False` never reads.
     """
     began, status, head = time.monotonic(), "no connection", b""
     with contextlib.suppress(OSError):
@@ -183,9 +177,8 @@ def attack(
 
 def _post(used: Device, length: int, kind: str = wire.MEDIA_TYPE) -> bytes:
     """The header of a question with a body of so many bytes."""
-    head = (
-        used.question(1).partition(b"content-type")[0].replace(b"classify", b"classify?spec=" + SPEC.encode())
-    )
+    head = used.question(1).partition(b"content-type")[0]
+    head = head.replace(b"classify", b"classify?spec=" + SPEC.encode())
     return head + f"content-type: {kind}\r\ncontent-length: {length}\r\n\r\n".encode()
 
 
@@ -203,10 +196,7 @@ def siege(trial: Trial) -> None:
     (web / "large").write_bytes(bytes(30_000_000))
     with device(trial.folder, options=("--web", str(web))) as used, nginx(trial.folder, used.service):
         small, large = png(SIDE), png(9000)
-        images = [
-            large,
-            large[:8] + small[8:33] + large[8:],
-        ]  # the second with a header of the small one first
+        images = [large, large[:8] + small[8:33] + large[8:]]  # with a header of the small one first
         attack(
             *(trial, used, trial.size(20)),
             ("half headers", 3000, b"GET / HTTP/1.1\r\nhost: h", {"again": True}),

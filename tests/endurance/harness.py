@@ -26,21 +26,13 @@ class LeftOut(Exception):  # noqa: N818 - nothing failed
 
 @dataclass
 class Trial:
-    """One run of a scenario. State: its figures and its problems so far.
+    """One run of a scenario. State: its figures and its problems so far."""
 
-    Attributes:
-        folder: for its files; removed afterwards.
-        seed: of all that is drawn.
-        share: of the full size of a scenario, for a short run.
-        figures: what was counted or measured, by its name: "20 kills" is {"kills": 20}.
-        problems: what did not hold.
-    """
-
-    folder: Path
-    seed: int = 0
-    share: float = 1.0
-    figures: dict[str, float] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    folder: Path  # for its files; removed afterwards
+    seed: int = 0  # of all that is drawn
+    share: float = 1.0  # of the full size of a scenario, for a short run
+    figures: dict[str, float] = field(default_factory=dict)  # "20 kills" is {"kills": 20}
+    problems: list[str] = field(default_factory=list)  # what did not hold
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
@@ -63,33 +55,27 @@ class Trial:
             self.problems.append(problem)
 
 
+Run = Callable[[Trial], None]
+
+
 @dataclass(frozen=True)
 class Scenario:
-    """What is disturbed, and what must hold.
+    """What is disturbed, and what must hold."""
 
-    Attributes:
-        name: on the command line and in the record.
-        group: the table that it stands in.
-        happens, holds: half a sentence each, for the table.
-        run: disturbs, counts and checks.
-    """
-
-    name: str
-    group: str
-    happens: str
+    name: str  # on the command line and in the record
+    group: str  # the table that it stands in
+    happens: str  # half a sentence, for the table
     holds: str
-    run: Callable[[Trial], None]
+    run: Run
 
 
 SCENARIOS: dict[str, Scenario] = {}
 
 
-def scenario(
-    group: str, happens: str, holds: str
-) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
+def scenario(group: str, happens: str, holds: str) -> Callable[[Run], Run]:
     """Registers a function under its name, with spaces."""
 
-    def register(run: Callable[[Trial], None]) -> Callable[[Trial], None]:
+    def register(run: Run) -> Run:
         name = run.__name__.replace("_", " ")
         SCENARIOS[name] = Scenario(name, group, happens, holds, run)
         return run

@@ -79,8 +79,8 @@ def originals() -> dict[str, list[bytes]]:
             encoded(colour, "TIFF", tiffinfo=tags, icc_profile=bytes(200)),
             encoded(deep, "TIFF"),
             *(
-                encoded(colour, "TIFF", compression=f"tiff_{kind}")
-                for kind in ("lzw", "adobe_deflate", "jpeg")
+                encoded(colour, "TIFF", compression=f"tiff_{each}")
+                for each in ("lzw", "adobe_deflate", "jpeg")
             ),
             encoded(clear, "TIFF", compression="packbits"),
             encoded(bilevel, "TIFF", compression="group4"),
@@ -96,11 +96,8 @@ def originals() -> dict[str, list[bytes]]:
         ],
     }
     if features.check("avif"):
-        files["AVIF"] = [
-            encoded(colour, "AVIF", exif=exif),
-            encoded(clear, "AVIF"),
-            encoded(colour, "AVIF", second=second),
-        ]
+        files["AVIF"] = [encoded(colour, "AVIF", exif=exif), encoded(clear, "AVIF")]
+        files["AVIF"].append(encoded(colour, "AVIF", second=second))
     try:
         from pillow_heif import from_pillow
     except ImportError:
@@ -113,14 +110,12 @@ def originals() -> dict[str, list[bytes]]:
     return files
 
 
-def encoded(
-    picture: Image.Image, format_name: str, second: Image.Image | None = None, **settings: Any
-) -> bytes:
+def encoded(picture: Image.Image, form: str, second: Image.Image | None = None, **settings: Any) -> bytes:
     """The bytes of a file, of two pictures if there is a second."""
     buffer = io.BytesIO()
     if second:
         settings |= {"save_all": True, "append_images": [second.copy()]}
-    picture.copy().save(buffer, format_name, **settings)  # copies: saving leaves settings with an image
+    picture.copy().save(buffer, form, **settings)  # copies: saving leaves settings with an image
     return buffer.getvalue()
 
 
@@ -262,17 +257,8 @@ def with_png_checksums(data: bytearray) -> bytearray:
 
 
 MUTATIONS: tuple[Callable[[bytearray, random.Random], bytearray], ...] = (
-    flip_bits,
-    edit_header,
-    overwrite,
-    edit_number,
-    edit_number,
-    truncate,
-    insert,
-    splice,
-    shuffle_parts,
-    two_heads,
-    mixed,
+    *(flip_bits, edit_header, overwrite, edit_number, edit_number, truncate),
+    *(insert, splice, shuffle_parts, two_heads, mixed),
 )
 
 
@@ -337,9 +323,8 @@ def images_damaged(trial: Trial) -> None:
             trial.most("ms the slowest", round(milliseconds))
             trial.most("MB the largest", used >> 20)
             if result.startswith("FAILED"):
-                trial.problems.append(
-                    f"mutant({trial.seed}, {index}), once {mutant(trial.seed, index)[0]}: {result}"
-                )
+                named = f"mutant({trial.seed}, {index}), once {mutant(trial.seed, index)[0]}"
+                trial.problems.append(f"{named}: {result}")
             index += 1
 
 

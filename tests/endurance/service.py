@@ -121,14 +121,10 @@ class Service:
         where = ("--store", self.url, "--port", self.port, "--no-log")
         words = command("serve", model(self.depth), *where, *self.options)
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                words if self.locked is None else read_only(self.locked, words),
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=environment(shift=self.shift),
-                preexec_fn=limited,
-            )
+            words = words if self.locked is None else read_only(self.locked, words)
+            pipes = {"stdout": subprocess.PIPE, "stderr": log, "text": True}
+            mine = environment(shift=self.shift)
+            self.process = subprocess.Popen(words, env=mine, preexec_fn=limited, **pipes)
         for line in self.process.stdout:
             if line.startswith("serving: "):
                 self.port = int(line.rpartition(":")[2].strip("/\n"))
@@ -142,9 +138,8 @@ class Service:
 
     def health(self, what: str) -> int:
         """The status of /health/live or /health/ready."""
-        return httpx.get(
-            f"{self.address}/health/{what}", timeout=10, verify=_TLS, trust_env=False
-        ).status_code
+        url = f"{self.address}/health/{what}"
+        return httpx.get(url, timeout=10, verify=_TLS, trust_env=False).status_code
 
     def memory(self) -> float:
         """Megabytes that are resident; 0 if it has ended."""
@@ -198,26 +193,16 @@ class Device:
     def question(self, *numbers: int) -> bytes:
         """A question as it travels, on a connection of its own."""
         body = release(*numbers)
-        head = [
-            f"POST /v1/classifiers/{self.classifier}/classify HTTP/1.1",
-            *("host: here", f"x-api-key: {self.secret}", f"content-type: {wire.MEDIA_TYPE}"),
-            *("connection: close", f"content-length: {len(body)}", "", ""),
-        ]
-        return "\r\n".join(head).encode() + body
+        head = f"POST /v1/classifiers/{self.classifier}/classify HTTP/1.1\r\nhost: here\r\n"
+        head += f"x-api-key: {self.secret}\r\ncontent-type: {wire.MEDIA_TYPE}\r\n"
+        return f"{head}connection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
 
 
 @contextmanager
 def device(
     folder: Path, url: str | None = None, *, keys: dict[str, Any] | None = None, **more: Any
 ) -> Iterator[Device]:
-    """A running service on a store, SQLite's unless named, with a tenant and a key of it.
-
-    Args:
-        folder: for its files.
-        url: of the store.
-        keys: rate and end of the key.
-        more: see Service.
-    """
+    """A running service on a store, SQLite's unless named, with a tenant and a key; `more`: see Service."""
     url = url or f"sqlite:///{folder}/store.db"
     with Store(url) as store:
         store.create_tenant("museum")
@@ -338,13 +323,9 @@ class Enrolling:
         return reply.status_code
 
     def settle(self, *, executed: bool = True) -> int:
-        """Compare with what is there, send again what had no answer, and compare once more.
+        """Compare with what is there, send again what had no answer, and compare once more. -> how many.
 
-        Args:
-            executed: whether a request that had no answer may have been executed.
-
-        Returns:
-            how many requests were sent again.
+        `executed`: whether a request that had no answer may have been executed.
         """
         there, lost, self.unanswered = self.used.examples(), self.unanswered, []
         for label, *_ in lost:

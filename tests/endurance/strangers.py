@@ -33,39 +33,24 @@ class Stranger:
     """A service that answers as it likes. State: what came to it.
 
     Attributes:
-        spec: what it demands.
-        bodies: the sizes of what was sent to it.
         times: when each question came.
         refusal: the headers with which it refuses the next request by 503; None to answer.
     """
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
-        self.spec, self.times, self.bodies = SPEC, list[float](), list[int]()
+        self.times: list[float] = []
         self.refusal: dict[str, str] | None = None
         stranger = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 stranger.times.append(time.monotonic())
-                model = {"name": "m", "kind": "few-shot", "specs": [stranger.spec], "made_of": [None]}
-                model |= {"shape": [3, 64, 64], "dimension": 8, "refused": None}
-                classifier = {"id": "c", "name": "people", "model": "m", "version": 1, "classes": 1}
-                classifier["created"] = "2026-01-01T00:00:00Z"
+                model = {"name": "m", "kind": "few-shot", "spec": SPEC, "made_of": None}
+                model |= {"shape": [3, 64, 64], "dimension": 8, "refusal": None}
                 refusal, stranger.refusal = stranger.refusal, None
-                if refusal is not None:
-                    self.answer({}, 503, refusal)
-                else:
-                    self.answer([model] if self.path.endswith("models") else [classifier])
-
-            def do_POST(self) -> None:
-                stranger.bodies.append(len(self.rfile.read(int(self.headers["content-length"]))))
-                enrolled = {"label": "anna", "new": 1, "known": 0, "total": 1, "examples": ["e"]}
-                self.answer({"classes": [enrolled]}, 201)
-
-            def answer(self, value: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
-                body = json.dumps(value).encode()
-                self.send_response_only(status)
-                for name, said in {"content-length": str(len(body)), **(headers or {})}.items():
+                body = json.dumps([model] if refusal is None else {}).encode()
+                self.send_response_only(200 if refusal is None else 503)
+                for name, said in {"content-length": str(len(body)), **(refusal or {})}.items():
                     self.send_header(name, said)
                 self.end_headers()
                 self.wfile.write(body)
@@ -79,9 +64,8 @@ class Stranger:
 
         self._server = Server(("127.0.0.1", 0), Handler)
         if context is not None:
-            self._server.socket = context.wrap_socket(
-                self._server.socket, server_side=True, do_handshake_on_connect=False
-            )
+            plain, how = self._server.socket, {"server_side": True, "do_handshake_on_connect": False}
+            self._server.socket = context.wrap_socket(plain, **how)
         self.port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -91,25 +75,6 @@ class Stranger:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
-
-
-DEMANDS = [
-    "none",
-    "pixelize:cell=1",
-    "blur:radius=0.01",
-    "gaussian:sigma=0.001",
-    "gaussian:sigma=1e-320",
-    "dp-pix:cell=1,epsilon=1000000",
-    "dp-pix-gaussian:cell=1,rho=1e9",
-    "block:share=1e-9",
-    "centre-blur:radius=0.01",
-    "mask:artefact=/etc/passwd",
-    "feature:artefact=f.safetensors,noise=0",
-    "outside:index=i.json",
-    "pixelize:cell=2",  # protects a little: accepted by those who are asked, and nobody is asked here
-    "x" * 1_000_000,
-    "\x1b[2Jblur:radius=3",
-]
 
 
 @scenario(
@@ -150,11 +115,8 @@ def certificates(folder: Path) -> None:
 
     make(f"{new} -x509 -days 2 -out {{0}}.crt -subj /CN=ca", "ca")
     make(f"{new} -x509 -days 2 -out {{0}}.crt{subject}", "self-signed", "localhost")
-    for name, host, days in (
-        ("right", "localhost", 2),
-        ("elsewhere", "other.example", 2),
-        ("expired", "localhost", -1),
-    ):
+    named = {"right": ("localhost", 2), "elsewhere": ("other.example", 2), "expired": ("localhost", -1)}
+    for name, (host, days) in named.items():
         make(f"{new} -out {{0}}.csr{subject}", name, host)
         make(f"{signed} -days {days} -out {{0}}.crt", name)
 
@@ -217,12 +179,9 @@ def retry_by_another_clock(trial: Trial) -> None:
             now = time.time()
             dates = {"date": now, "retry-after": now + 3}
             server.refusal = {name: formatdate(then, usegmt=True) for name, then in dates.items()}
-            run = subprocess.run(
-                [sys.executable, "-c", words, f"http://127.0.0.1:{server.port}"],
-                **{"cwd": trial.folder, "env": environment(shift=shift), "check": False},
-                capture_output=True,
-                text=True,
-            )
+            command = [sys.executable, "-c", words, f"http://127.0.0.1:{server.port}"]
+            quiet = {"cwd": trial.folder, "capture_output": True, "text": True, "check": False}
+            run = subprocess.run(command, env=environment(shift=shift), **quiet)
             trial.check(run.returncode == 0, f"{shift} s off: {run.stderr[-300:]}")
             waited = server.times[-1] - server.times[0]
             trial.check(2 < waited < 10, f"{shift} s off, it waited for {waited:.1f} s")

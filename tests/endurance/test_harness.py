@@ -27,22 +27,19 @@ def slam(trial: Trial) -> None:
     trial.check(trial.seed == 0, "it opened")
 
 
-def test_a_row_has_what_was_counted_and_what_did_not_hold(scenario):
-    assert run(scenario("door", slam))["figures"] == {"slams": 10, "s open, at most": 0.25}
-    row = run(scenario("door", slam), seed=1, share=0.3)
-    assert (row["figures"]["slams"], row["problems"], row["left_out"]) == (3, ["it opened"], None)
-    assert line("door", row).startswith("FAILS")
-
-
-def test_an_error_of_a_scenario_is_a_problem_and_what_a_machine_lacks_is_none(scenario):
+def test_a_row_has_what_was_counted_and_did_not_hold_and_errors_are_problems(scenario):
     def raises(error: Exception):
         def run(trial: Trial) -> None:
             raise error
 
         return run
 
+    assert run(scenario("door", slam))["figures"] == {"slams": 10, "s open, at most": 0.25}
+    row = run(scenario("door", slam), seed=1, share=0.3)
+    assert (row["figures"]["slams"], row["problems"], row["left_out"]) == (3, ["it opened"], None)
+    assert line("door", row).startswith("FAILS")
     assert run(scenario("door", raises(KeyError("hinge"))))["problems"] == ["KeyError: 'hinge'"]
-    row = run(scenario("door", raises(LeftOut("no door here"))))
+    row = run(scenario("door", raises(LeftOut("no door here"))))  # what a machine lacks is no problem
     assert (row["problems"], row["left_out"]) == ([], "no door here")
 
 

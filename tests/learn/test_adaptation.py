@@ -426,15 +426,3 @@ def test_wide_convolutions_are_looped_over_on_a_processor_and_connected_layers_s
 def test_impossible_settings_are_refused(setting, message):
     with pytest.raises(ConfigError, match=message):
         Inner(**setting)
-
-
-def test_the_last_layers_are_those_with_weights_and_the_norms_after_them():
-    learner = Learner(Strided((1, 28, 28), 5, width=16))
-    head = 16 * 5 + 5
-    block = 16 * 16 * 9 + 2 * 16  # a convolution without bias, and scale and shift of its batch norm
-    for layers, size in ((1, head), (2, head + block), (5, learner.size), (None, learner.size)):
-        last = learner.last(layers)
-        assert last.sum() == size
-        assert last[-size:].all()  # the head comes last of all
-    with pytest.raises(ConfigError, match="layers=6: the network has 5 with weights"):
-        learner.last(6)

@@ -53,9 +53,7 @@ def coins(places=PLACES):
 
 def test_each_canary_has_images_of_its_own_and_all_of_them_alike():
     data = canaries.bright(config(), places=5, image=IMAGE, seed=3)
-    training = meta.Training(
-        data, canaries.parse("none"), with_noise(config(tasks=5), 5), "class", 3, IMAGE, None
-    )
+    training = meta.Training(data, canaries.parse("none"), with_noise(config(tasks=5), 5), "class", 3, IMAGE)
     images = torch.stack(
         [data.images[torch.cat(task)] for task in training._promise.pool.tasks]
     )  # (5, 4, ...)

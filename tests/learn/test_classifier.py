@@ -16,7 +16,7 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.learn import adversarial_mask, classifier
 from sfumato.learn.classifier import ClassifierConfig, ClassifierModel, evaluate, load, train
-from sfumato.networks import ConvNet8, DenseNet
+from sfumato.networks import ConvNet8
 from sfumato.networks.classifiers import CLASSIFIERS
 from sfumato.protect import Protection, Release, parse
 from sfumato.study.cells import non_defaults
@@ -78,7 +78,6 @@ class Counted:
         ("lenet", {"learning_rate": 0.03, "epochs": 40}),  # sigmoids, whose weights start far out
         ("convnet8", {}),
         ("resnet20", {}),
-        ("densenet", {}),
         ("resnet20", {"optimiser": "sgd", "learning_rate": 0.1}),
         ("conv4", {"mixup": True}),
     ],
@@ -88,7 +87,6 @@ def test_a_classifier_learns_what_tells_the_classes_and_names_new_images_of_them
 ):
     # In a time for tests: of the sizes that a user gets, see the next test.
     monkeypatch.setitem(CLASSIFIERS, "convnet8", partial(ConvNet8, width=8))
-    monkeypatch.setitem(CLASSIFIERS, "densenet", partial(DenseNet, depth=10))
     model = trained(config=replace(TINY, network=network, **({"epochs": 15} | settings)))
     accuracy = evaluate(model, world(60, seed=1), target="colour")
     assert accuracy.mean > 0.9
@@ -124,7 +122,7 @@ def test_the_interval_is_wilsons_over_images():
 
 @pytest.mark.parametrize(
     ("network", "millions"),
-    [("resnet20", 0.27), ("densenet", 1.02), ("convnet8", 2.88), ("resnet50", 23.5), ("resnet152", 58.1)],
+    [("resnet20", 0.27), ("convnet8", 2.88), ("resnet50", 23.5), ("resnet152", 58.1)],
 )
 def test_the_victims_have_their_published_sizes(network: str, millions: float):
     config = ClassifierConfig(network=network, precision="float32")

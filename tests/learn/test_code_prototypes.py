@@ -326,3 +326,17 @@ def test_a_card_tells_spread_and_refusal_and_an_earlier_one_neither(tmp_path: Pa
 def test_a_damaged_card_is_refused(tmp_path: Path, change: dict[str, object]):
     with pytest.raises(ArtefactError, match=r"prototypes"):
         code_prototypes.load(save(tmp_path / "c.safetensors", prototypes=KNOWN | change))
+
+
+@pytest.mark.parametrize("bits", [1, 4, 16])
+@pytest.mark.parametrize("epsilon", [1e-12, 0.1, 2, 50, 1000])
+def test_what_a_response_leaves_of_a_bit_is_that_of_its_channel(bits: int, epsilon: float):
+    """Against the definition: the mean of a bit that is 1, over all words that may be told in place of it."""
+    words, grown = 2**bits, torch.tensor(epsilon, dtype=torch.float64).clamp(max=600).exp().item()
+    right = grown / (grown + words - 1)
+    wrong = (1 - right) / (words - 1)
+    # Half of all words have the bit: the right one and words / 2 - 1 others; the other half have not.
+    expected = right + wrong * (words / 2 - 1) - wrong * words / 2
+    left = part_left(Code("c", epsilon=epsilon), bits)
+    assert left == pytest.approx(expected, rel=1e-6, abs=1e-15)
+    assert 0 < left <= 1

@@ -13,7 +13,8 @@ from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.learn import meta
 from sfumato.learn.adaptation import WAYS, Learner, adapt, contributions, inner_gradients
 from sfumato.learn.meta import InnerNoise, MetaConfig
-from sfumato.learn.meta.inner_noise import AdaClip, MetaClip, Quantile, Seen
+from sfumato.learn.meta.inner_noise import TaskNoise
+from sfumato.learn.task_pool import TaskPool
 from sfumato.learn.tasks import Frame, Inner, Tasks
 from sfumato.networks import FullyConnected
 from sfumato.networks.weights import initial_weights
@@ -209,53 +210,59 @@ def test_noise_that_cannot_work_is_refused(settings, message):
 # How C is chosen
 
 
-def seen(gradients=None, slopes=None, noise=None, sigma=0.0):
-    gradients = torch.zeros(0, 2) if gradients is None else gradients
+def chosen(clipping, settings, *, sigma=1e-9):
+    """Choosing C on a pool of 8 tasks, of which 4 are expected in a step."""
+    asked = InnerNoise(noise_multiplier=sigma, clipping=clipping, settings=settings)
+    return TaskNoise(asked, TaskPool(((),) * 8, 1), 4, Inner(), size=2)
+
+
+def learn(run, gradients=None, slopes=None, noise=None):
+    gradients = torch.zeros(0 if slopes is None else len(slopes), 2) if gradients is None else gradients
     noise = torch.zeros_like(gradients) if noise is None else noise
-    slopes = torch.zeros(len(gradients)) if slopes is None else slopes
-    return Seen(gradients, noise, slopes, sigma, expected=4.0)
+    run.learn(gradients, noise, torch.zeros(len(gradients)) if slopes is None else slopes)
 
 
 def test_meta_clip_takes_a_step_against_the_mean_derivative_and_not_below_a_thousandth_of_its_start():
-    policy = MetaClip(2.0, learning_rate=0.5)
-    policy.learn(seen(torch.ones(3, 2), torch.tensor([1.0, 2.0, math.nan])))
-    assert policy.norm == pytest.approx(2.0 - 0.5 * 3 / 4)
-    policy.learn(seen(torch.ones(1, 2), torch.tensor([1e9])))
-    assert policy.norm == 2e-3
+    run = chosen("meta-clip", {"start": 2.0, "learning_rate": 0.5})
+    learn(run, slopes=torch.tensor([1.0, 2.0, math.nan]))
+    assert run.policy.norm == pytest.approx(2.0 - 0.5 * 3 / 4)
+    learn(run, slopes=torch.tensor([1e9]))
+    assert run.policy.norm == 2e-3
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e3])
 def test_in_the_logarithm_a_step_is_the_same_whatever_the_unit_of_gradients(unit):
-    policy = MetaClip(2.0 * unit, learning_rate=0.5, logarithm=1)
-    policy.learn(seen(torch.ones(4, 2), torch.tensor([0.1, 0.2, -1e9, math.nan]) / unit))
-    assert policy.norm == pytest.approx(2.0 * unit * math.exp(-0.5 * (0.2 + 0.4 - 1) / 4))
+    run = chosen("meta-clip", {"start": 2.0 * unit, "learning_rate": 0.5, "logarithm": 1})
+    learn(run, slopes=torch.tensor([0.1, 0.2, -1e9, math.nan]) / unit)
+    assert run.policy.norm == pytest.approx(2.0 * unit * math.exp(-0.5 * (0.2 + 0.4 - 1) / 4))
 
 
 @pytest.mark.parametrize("start", [1e-3, 1e3])
 def test_in_the_logarithm_the_norm_of_the_least_loss_is_found_from_far_off(start):
-    policy = MetaClip(start, learning_rate=0.5, logarithm=1)
+    run = chosen("meta-clip", {"start": start, "learning_rate": 0.5, "logarithm": 1})
     for _ in range(100):  # of the loss (ln C - ln 3)^2 / 2
-        slope = math.log(policy.norm / 3) / policy.norm
-        policy.learn(seen(torch.ones(4, 2), torch.full((4,), slope)))
-    assert policy.norm == pytest.approx(3, rel=1e-3)
+        slope = math.log(run.policy.norm / 3) / run.policy.norm
+        learn(run, slopes=torch.full((4,), slope))
+    assert run.policy.norm == pytest.approx(3, rel=1e-3)
 
 
 @pytest.mark.parametrize("start", [0.1, 10.0])
 def test_quantile_finds_the_quantile_of_the_norms(start):
-    policy = Quantile(start, quantile=0.75, learning_rate=0.2)
+    run = chosen("quantile", {"start": start, "quantile": 0.75, "learning_rate": 0.2})
     for _ in range(200):
-        policy.learn(seen(torch.arange(1.0, 101)[:, None]))
-    assert policy.norm == pytest.approx(75, rel=0.06)
+        learn(run, torch.arange(1.0, 101)[:, None])
+    assert run.policy.norm == pytest.approx(75, rel=0.06)
 
 
 def test_adaclip_learns_from_the_noised_mean_coordinate_by_coordinate():
     beta1, beta2, h1, h2, sigma, count = 0.9, 0.7, 1e-2, 4.0, 0.3, 3
     draws = torch.Generator().manual_seed(0)
-    policy = AdaClip(beta1, beta2, h1, h2)
+    settings = {"mean_decay": beta1, "variance_decay": beta2, "smallest": h1, "largest": h2}
+    run = chosen("adaclip", settings, sigma=sigma)
     mean, deviation = [0.0, 0.0], [(h1 * h2) ** 0.25] * 2
     for _ in range(10):
         gradients, noise = (torch.randn(count, 2, generator=draws) for _ in range(2))
-        policy.learn(seen(gradients, noise=noise, sigma=sigma))
+        learn(run, gradients, noise=noise)
         b = [math.sqrt(s * sum(deviation)) for s in deviation]
         moved = [0.0, 0.0]
         for row, drawn in zip(gradients.tolist(), noise.tolist(), strict=True):
@@ -266,18 +273,18 @@ def test_adaclip_learns_from_the_noised_mean_coordinate_by_coordinate():
             v = min(max(moved[i] ** 2 - (b[i] * sigma) ** 2 / count, h1), h2)
             deviation[i] = math.sqrt(beta2 * deviation[i] ** 2 + (1 - beta2) * v)
             mean[i] += (1 - beta1) * moved[i]
-    assert policy.state()["mean"] == pytest.approx(mean, rel=1e-6)
-    assert policy.state()["deviation"] == pytest.approx(deviation, rel=1e-6)
+    assert run.state()["mean"] == pytest.approx(mean, rel=1e-6)
+    assert run.state()["deviation"] == pytest.approx(deviation, rel=1e-6)
     expected = [math.sqrt(s * sum(deviation)) for s in deviation]
-    assert policy.frame(2).scale.tolist() == pytest.approx(expected, rel=1e-6)
+    assert run.frame.scale.tolist() == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", CLIPPINGS)
 def test_a_step_without_tasks_changes_nothing(name):
-    policy = InnerNoise(noise_multiplier=1.0, clipping=name, settings=CLIPPINGS[name]).policy(1.0)
-    before = policy.state()
-    policy.learn(seen())
-    assert policy.state() == before
+    run = chosen(name, CLIPPINGS[name])
+    before = run.state()
+    learn(run)
+    assert run.state() == before
 
 
 # Training
@@ -299,9 +306,8 @@ def test_training_is_repeatable_by_its_seed(glyphs):
 
 
 def test_c_starts_at_the_median_of_inner_gradients_and_then_moves(glyphs):
-    norms = []
     config = clipped("meta-clip", {"learning_rate": 1.0})
-    train(glyphs, config, observe=lambda _, norm: norms.append(norm))
+    norms = train(glyphs, config).norms
     run = meta.Training(glyphs, parse("none"), config, "class", 0, (1, 16, 16))
     known = run._inner_norms(run._task_noise._pool)
     assert len(known) == 12  # every task of the pool, once

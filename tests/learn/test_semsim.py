@@ -24,7 +24,7 @@ from sfumato.learn.semsim import (
     triplet_loss,
     triplets,
 )
-from sfumato.networks.encoders.embedding import Embedding
+from sfumato.networks.encoders.small import Embedding
 
 TINY = SemSimConfig(network="lenet", size=16, epochs=2, batch=32, precision="float32")
 

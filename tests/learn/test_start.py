@@ -18,7 +18,7 @@ from sfumato.learn.prototypes import episode_accuracies
 from sfumato.learn.start import begin, by_content
 from sfumato.networks import Conv4
 from sfumato.networks.encoders import drawn
-from sfumato.networks.encoders.resnet12 import ResNet12
+from sfumato.networks.encoders.small import ResNet12
 from sfumato.protect import parse
 from sfumato.study.cells import non_defaults
 
@@ -150,7 +150,7 @@ def test_no_other_name_is_taken(config: object):
 def test_a_file_that_is_no_start_is_refused(tmp_path: Path):
     other = tmp_path / "other.safetensors"
     artefacts.save(other, {"a": torch.zeros(2)}, {"kind": starts.KIND})
-    with pytest.raises(ArtefactError, match="no weights of a Conv-4 of 64 filters"):
+    with pytest.raises(ArtefactError, match="no weights of Conv4: lacks"):
         begin(Conv4(3), str(other))
     with pytest.raises(ArtefactError, match=r"none\.safetensors: No such file or directory: name a file"):
         begin(Conv4(3), str(tmp_path / "none.safetensors"))

@@ -43,13 +43,6 @@ def test_a_mirrored_face_is_not_mirrored_back():
     assert (moved(where, matrix) - mirrored).norm(dim=1).max() > 1
 
 
-def test_faces_are_fitted_one_by_one():
-    where, targets = points(2, 4, 5), points(3, 4, 5)
-    together = similarity(where, targets)
-    for i in range(4):
-        torch.testing.assert_close(together[i], similarity(where[i : i + 1], targets[i])[0])
-
-
 def test_square_faces_of_112_have_the_points_of_arcface():
     # Deng et al. 2019, as published with their code: the points of 112x96, 8 pixels further right.
     assert reference_points((112, 112))[0].tolist() == pytest.approx([38.2946, 51.6963], abs=1e-4)

@@ -3,7 +3,7 @@ import torch
 from safetensors.torch import save_file
 from torch.nn import functional
 
-from sfumato.errors import ArtefactError, DataError
+from sfumato.errors import DataError
 from sfumato.networks.encoders.backbones import VGG16, AlexNet, SqueezeNet11
 
 ALL = (AlexNet, VGG16, SqueezeNet11)
@@ -123,18 +123,3 @@ def test_small_and_grey_images_are_refused(network):
     for shape in ((3, least - 1, 80), (1, 80, 80)):
         with pytest.raises(DataError, match=rf"reads \(3, H, W\) from {least}x{least}: enlarge"):
             network(torch.rand(1, *shape))
-
-
-@pytest.mark.parametrize(
-    ("kind", "file"),
-    [(AlexNet, "alexnet-owt"), (VGG16, "vgg16-397923af"), (SqueezeNet11, "squeezenet1_1-")],
-)
-def test_missing_weights_say_which_file_has_them_and_where(kind, file, tmp_path):
-    with pytest.raises(ArtefactError, match=rf"no such file.*{file}.*pth of torchvision"):
-        kind.load(tmp_path / "gone.pth")
-
-
-def test_weights_of_another_network_are_refused(tmp_path):
-    save_file(SqueezeNet11().state_dict(), tmp_path / "weights.safetensors")
-    with pytest.raises(ArtefactError, match="no weights of AlexNet: lacks"):
-        AlexNet.load(tmp_path / "weights.safetensors")

@@ -10,8 +10,7 @@ from torch.nn import functional
 
 from sfumato.errors import MissingExtraError
 from sfumato.networks import wheels
-from sfumato.networks.faces.center_face import WEIGHTS, CenterFace
-from sfumato.networks.faces.finding import Faces, join_faces
+from sfumato.networks.faces.finding import WEIGHTS, CenterFace, Faces, join_faces
 from sfumato.networks.faces.mtcnn import MTCNN
 
 needs_wheel = pytest.mark.skipif(not WEIGHTS.is_installed(), reason="the extra faces is not installed")

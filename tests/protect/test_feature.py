@@ -1,8 +1,6 @@
 """Private features on the device: the noise that was asked for, and a claim only where one is proved."""
 
-import hashlib
 import math
-import pickle
 from pathlib import Path
 from statistics import NormalDist
 
@@ -15,11 +13,10 @@ from sfumato.device.jobs import releasing
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import ArtefactError, BudgetExceededError, DataError, SpecError
+from sfumato.errors import BudgetExceededError, DataError, SpecError
 from sfumato.protect import feature as features
 from sfumato.protect import parse
 from sfumato.protect.feature import Feature, load_extractor, make_sides, noisy
-from sfumato.protect.release import file_digest_of
 from sfumato.protect.vectors import GRID, FeatureRelease, clip_and_noise, unpack_numbers
 
 SHAPE = (3, 18, 20)
@@ -71,34 +68,11 @@ def test_a_few_numbers_leave_the_device(artefact: str):
     assert back.spec == release.spec == f"feature:artefact={artefact},noise=0.5"
 
 
-def test_some_of_a_release(artefact: str):
-    release = Feature(artefact, noise=0.5).release(pictures(), seeded_noise(0))
-    assert torch.equal(release.rows([3, 1]).values, release.values[[3, 1]])
-
-
-def test_the_feature_of_an_image_does_not_depend_on_the_others(artefact: str):
-    protection, originals = Feature(artefact, noise=0.0), pictures(20)
-    together = protection.release(originals, seeded_noise(0)).values
-    for rows in ([3], [7, 3], list(range(19, -1, -1))):
-        assert torch.equal(protection.release(originals[rows], seeded_noise(0)).values, together[rows])
-
-
-def test_no_images_have_no_features(artefact: str):
-    for settings in ({"noise": 0.0}, {"noise": 1.0}, {"noise": 1.0, "norm": 2.0}):
-        assert Feature(artefact, **settings).release(pictures(0), seeded_noise(0)).values.shape == (0, 3)
-
-
 def test_the_noise_has_the_covariance_of_the_features_times_the_ratio():
     drawn = noisy(torch.full((40_000, 3), 5.0), COVARIANCE, seeded_noise(0), ratio=0.5)
     # 40,000 draws: a standard error of 0.7% of a variance of 1.
     torch.testing.assert_close(drawn.T.cov(), 0.5 * COVARIANCE, atol=0.04, rtol=0)
     torch.testing.assert_close(drawn.mean(0), torch.full((3,), 5.0), atol=0.03, rtol=0)
-
-
-def test_a_direction_without_variance_gets_no_noise():
-    flat = torch.tensor([[1.0, 1.0], [1.0, 1.0]])
-    drawn = noisy(torch.zeros(1000, 2), flat, seeded_noise(0), ratio=1.0)
-    torch.testing.assert_close(drawn[:, 0], drawn[:, 1], atol=1e-4, rtol=0)
 
 
 def test_a_release_has_the_noise_that_its_spec_says_of_the_covariance_of_the_artefact(artefact: str):
@@ -129,28 +103,6 @@ def test_fresh_noise_for_every_image_and_the_same_for_one_seed(artefact: str):
 
 
 # By the ledger of a device
-
-
-def test_a_device_releases_a_feature_once_and_each_image_its_own(artefact: str, tmp_path: Path):
-    feature = Feature(artefact, noise=0.5)
-    with Ledger(tmp_path / "ledger.db") as ledger:
-        first = by_ledger(feature, pictures(2), ledger)
-        again = by_ledger(feature, pictures(3)[[2, 1, 0, 2]], ledger)
-        assert ledger.summary().releases == 3
-    assert again.values.dtype == torch.float32
-    assert torch.equal(again.values[[2, 1]], first.values)
-    assert torch.equal(again.values[0], again.values[3])
-    assert again.spec == feature.spec
-    plain = Feature(artefact, noise=0.0).release(pictures(3), seeded_noise(0)).values[[2, 1, 0]]
-    # Noise of half the variance of a feature; another order of the images would be far off.
-    assert (again.values[:3] - plain).norm(dim=1).max() < 6 * COVARIANCE.trace().sqrt()
-
-
-def test_a_device_draws_no_noise_for_a_feature_that_has_none(artefact: str, tmp_path: Path):
-    feature = Feature(artefact, noise=0.0)
-    with Ledger(tmp_path / "ledger.db") as ledger:
-        released = by_ledger(feature, pictures(3)[[1, 0, 1]], ledger)
-    assert torch.equal(released.values, feature.release(pictures(3)[[1, 0, 1]], seeded_noise(0)).values)
 
 
 def test_a_budget_holds_what_is_proved_of_a_feature_and_nothing_of_one_without_a_norm(
@@ -186,12 +138,6 @@ def test_two_clipped_features_differ_by_at_most_the_sensitivity_of_the_guarantee
     clipped = clip_and_noise(values, seeded_noise(0), norm=1.7, variance=1e-18).double()
     assert torch.cdist(clipped, clipped).max() <= 2 * 1.7
     assert torch.cdist(clipped, clipped).max() > 2 * 1.7 - 0.01
-
-
-def test_the_noise_of_a_clipped_feature_is_isotropic_and_of_the_variance():
-    drawn = clip_and_noise(torch.zeros(40_000, 3), seeded_noise(0), norm=1.0, variance=0.7)
-    torch.testing.assert_close(drawn.T.cov(), 0.7 * torch.eye(3), atol=0.03, rtol=0)
-    assert torch.equal((drawn * GRID).round() / GRID, drawn)
 
 
 def test_a_clipped_feature_has_the_guarantee_of_the_gaussian_mechanism():
@@ -234,40 +180,6 @@ def test_the_spec_names_what_differs_from_the_defaults():
     assert Feature("a b", noise=1.0, norm=3.5).spec == "feature:artefact=a b,noise=1,norm=3.5"
 
 
-def test_a_copy_for_another_process_reads_the_artefact_itself(artefact: str):
-    protection = Feature(artefact, noise=0.5)
-    protection.check()
-    copied = pickle.loads(pickle.dumps(protection))
-    assert vars(copied).keys() == {"artefact", "noise", "norm"}
-    one, two = (each.release(pictures(), seeded_noise(0)).values for each in (protection, copied))
-    assert torch.equal(one, two)
-
-
-def test_the_digest_is_of_the_artefact(artefact: str):
-    digest = hashlib.sha256(Path(artefact).read_bytes()).hexdigest()
-    assert file_digest_of(Feature(artefact, noise=0.5)) == digest
-    with pytest.raises(ArtefactError, match="nowhere: cannot be read"):
-        Feature("nowhere", noise=0.5).digest()
-
-
-def test_reading_an_extractor_moves_no_global_random_state(artefact: str):
-    before = torch.random.get_rng_state()
-    load_extractor(artefact)
-    assert torch.equal(before, torch.random.get_rng_state())
-
-
-def test_a_damaged_artefact_is_refused(artefact: str, tmp_path: Path):
-    tensors, card = artefacts.load(artefact, kind=features.KIND)
-    artefacts.save(tmp_path / "narrow", tensors, card | {"config": card["config"] | {"widths": [5] * 7}})
-    artefacts.save(tmp_path / "bare", tensors, {"kind": features.KIND})
-    artefacts.save(tmp_path / "mask", tensors, card | {"kind": "mask"})
-    for name, message in {"narrow": ": the weights do not fit", "bare": ", or of another version"}.items():
-        with pytest.raises(ArtefactError, match=f"{name}: damaged{message}"):
-            Feature(str(tmp_path / name), noise=0.5).check()
-    with pytest.raises(ArtefactError, match="is a 'mask', and a 'private feature' is needed"):
-        Feature(str(tmp_path / "mask"), noise=0.5).check()
-
-
 # Mistakes
 
 
@@ -289,16 +201,6 @@ def test_impossible_settings_are_refused(settings, message: str):
 def test_a_covariance_of_other_features_is_refused():
     with pytest.raises(DataError, match=r"covariance of \(3, 3\) for features of 4 numbers"):
         noisy(torch.zeros(2, 4), torch.eye(3), seeded_noise(0), ratio=1.0)
-
-
-def test_a_guarantee_is_about_at_least_one_pixel():
-    with pytest.raises(SpecError, match="pixels=0"):
-        Feature("f.safetensors", noise=1.0, norm=3.0).guarantee((3, 8, 8), pixels=0)
-
-
-def test_images_of_another_size_are_refused(artefact: str):
-    with pytest.raises(SpecError, match="was trained on 3x18x20 images, and these are 3x20x20: resize"):
-        Feature(artefact, noise=1.0).release(torch.zeros(1, 3, 20, 20, dtype=torch.uint8), seeded_noise(0))
 
 
 def test_packets_of_another_length_are_refused():
@@ -329,11 +231,3 @@ def test_a_spec_names_a_feature_and_is_what_it_says_of_itself():
 def test_a_spec_of_no_feature_is_refused(spec: str, message: str):
     with pytest.raises(SpecError, match=message):
         parse(spec, takes=["numbers"])
-
-
-def test_a_protection_of_images_is_no_feature():
-    with pytest.raises(
-        SpecError,
-        match=r"its releases are numbers, and only pixels .* can be used here: give",
-    ):
-        parse("feature:artefact=f.safetensors,noise=1")

@@ -9,7 +9,7 @@ from cloud import SIDE, encoder
 from sfumato.dp.naming import Information, gaussian_ball
 from sfumato.protect import parse
 from sfumato.protect.code import Code
-from sfumato.protect.naming import Counted, bound_naming, guarantee_words, information, naming_words
+from sfumato.protect.naming import Counted, bound_naming, information, naming_words
 
 SHAPE = (3, SIDE, SIDE)
 
@@ -65,8 +65,3 @@ def test_a_protection_that_is_only_counted_says_as_much_as_a_code_of_so_many_bit
     assert naming_words(Counted(2**12), SHAPE) == naming_words(Code(artefact), SHAPE)
     assert naming_words(Counted(None), SHAPE) == "nothing is proved about who it shows"
     assert information(Counted(2**12)) == information(Code(artefact))
-
-
-def test_without_a_guarantee_nothing_is_proved_of_pixels():
-    assert guarantee_words(parse("blur:radius=2"), SHAPE) == "nothing is proved about its pixels"
-    assert guarantee_words(parse("dp-pix:cell=4,epsilon=3"), SHAPE).startswith("hides any 1 pixel at eps = 3")

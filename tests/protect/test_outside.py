@@ -1,6 +1,5 @@
 """Images of an outside tool: the file that belongs to an original, and an error wherever there is none."""
 
-import pickle
 from pathlib import Path
 
 import pytest
@@ -9,17 +8,13 @@ from torch import Tensor
 
 from sfumato import data, images
 from sfumato.base.engines import EngineConfig
-from sfumato.device.jobs import releasing
 from sfumato.device.jobs.folder import protect_folder
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
+from sfumato.errors import ArtefactError, DataError, ImageError
 from sfumato.protect import parse
 from sfumato.protect.outside import Outside
 from sfumato.protect.release import file_digest_of
-from sfumato.study import grid
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
 
 NOISE = seeded_noise(0)
 COUNT = 4
@@ -86,15 +81,6 @@ def test_originals_are_found_as_data_sources_resize_them_and_files_are_resized_a
     assert torch.equal(Outside(index).release(originals, NOISE).values, expected)
 
 
-def test_grey_images_of_colour_files_are_found_too(tmp_path: Path):
-    index = write_pairs(tmp_path, pictures(0), pictures(1))
-    originals, expected = (
-        torch.stack([images.read(tmp_path / f"{folder}/{i}.png", channels=1, size=12) for i in range(COUNT)])
-        for folder in ("photos", "anonymised")
-    )
-    assert torch.equal(Outside(index).release(originals, NOISE).values, expected)
-
-
 def test_a_file_of_another_size_comes_at_the_size_of_its_original(tmp_path: Path):
     originals = torch.full((2, 3, 18, 25), 90, dtype=torch.uint8)
     originals[1] += 1
@@ -117,10 +103,6 @@ def test_an_original_may_be_named_by_the_digest_of_its_pixels(tmp_path: Path):
     assert torch.equal(protection.release(cropped, NOISE).values, anonymised)
 
 
-def test_no_images_have_an_empty_release(index: str):
-    assert Outside(index).release(pictures(0, count=0), NOISE).values.shape == (0, 3, 20, 20)
-
-
 def test_an_index_that_was_written_anew_is_read_anew(tmp_path: Path, index: str):
     protection = Outside(index)
     before = protection.release(pictures(0)[:1], NOISE).values
@@ -138,12 +120,7 @@ def test_a_spec_names_it(index: str):
     assert protection == Outside(index)
     assert protection.spec == f"outside:index={index}"
     assert parse(protection.spec) == protection
-    assert (protection.cell, protection.draws_noise) == (1, False)
-
-
-def test_nothing_is_claimed(index: str):
-    assert Outside(index).guarantee((3, 20, 20)) is None
-    assert Outside(index).guarantee((3, 20, 20), pixels=5) is None
+    assert not protection.draws_noise
 
 
 def test_it_is_made_of_the_index_and_all_files_that_it_names(tmp_path: Path, index: str):
@@ -160,38 +137,6 @@ def test_it_is_made_of_the_index_and_all_files_that_it_names(tmp_path: Path, ind
     assert file_digest_of(Outside(index)) in digests
 
 
-def test_what_it_is_made_of_does_not_depend_on_where_it_lies(tmp_path: Path, index: str):
-    moved = tmp_path.rename(tmp_path.with_name(f"{tmp_path.name}-moved"))
-    after = file_digest_of(Outside(str(moved / "index.csv")))
-    moved.rename(tmp_path)
-    assert file_digest_of(Outside(index)) == after
-
-
-def test_a_study_notices_another_folder_under_the_same_spec(tmp_path: Path, index: str):
-    spec = f"outside:index={index}"
-    world = {"identities": 24, "images_per_identity": 9, "headwear": 18, "size": 16}
-    episodes = {"way": 3, "shot": 2, "queries": 3}
-    task = {"target": "headwear", "sensitive": "identity", **episodes}
-    training = episodes | {f"validation_{name}": 2 for name in episodes}
-    settings = {"data": {"source": "faces", **world}, "task": task, "training": training}
-    config = grid.parse({**settings, "protections": ["block"]})
-    lab = Lab(config, data.load("faces", **world), tmp_path / "study", Progress())
-    before = lab.artefact_digests(["block", spec])
-    assert before == {"artefacts": {spec: file_digest_of(Outside(index))}}
-    images.write(tmp_path / "anonymised/0.png", pictures(7)[0])
-    assert lab.artefact_digests(["block", spec]) != before
-
-
-def test_a_copy_for_another_process_reads_the_files_itself(index: str):
-    protection = Outside(index)
-    protection.digest()
-    copied = pickle.loads(pickle.dumps(protection))
-    assert vars(copied) == {"index": index}
-    assert copied == protection
-    assert hash(copied) == hash(protection)
-    assert torch.equal(copied.release(pictures(0), NOISE).values, pictures(1))
-
-
 def test_a_folder_is_released_by_the_ledger(tmp_path: Path, index: str):
     outcome = protect_folder(
         tmp_path / "photos",
@@ -205,12 +150,6 @@ def test_a_folder_is_released_by_the_ledger(tmp_path: Path, index: str):
         assert torch.equal(images.read(tmp_path / f"out/{i}.png"), pictures(1)[i])
     with Ledger(tmp_path / "ledger.db") as ledger:
         assert [*ledger.summary().specs] == [f"outside:index={file_digest_of(Outside(index))[:16]}"]
-
-
-def test_a_device_releases_each_image_its_own(tmp_path: Path, index: str):
-    with Ledger(tmp_path / "ledger.db") as ledger:
-        released = releasing.release(Outside(index), pictures(0)[[1, 0, 1]], ledger)
-    assert torch.equal(released.values, pictures(1)[[1, 0, 1]])
 
 
 # Mistakes
@@ -256,13 +195,6 @@ def test_an_index_that_says_nothing_clear_is_refused(tmp_path: Path, lines: list
         Outside(write_index(tmp_path, *lines)).release(pictures(0), NOISE)
 
 
-def test_an_index_that_is_no_text_is_refused(tmp_path: Path):
-    path = tmp_path / "index.csv"
-    path.write_bytes(b"file,original\n\xff,a.png\n")
-    with pytest.raises(DataError, match=r"index\.csv: cannot be read as a CSV in UTF-8"):
-        Outside(str(path)).release(pictures(0), NOISE)
-
-
 @pytest.mark.parametrize("second", ["photos/0.png", "photos/../photos/0.png", "photos/copy.png"])
 def test_two_rows_for_one_original_are_refused(tmp_path: Path, index: str, second: str):
     images.write(tmp_path / "photos/copy.png", pictures(0)[0])
@@ -290,19 +222,3 @@ def test_a_file_that_is_no_image_is_refused_with_its_line(tmp_path: Path, index:
     with pytest.raises(ImageError, match=rf"index\.csv, line 4: .*{folder}/2\.png: ") as caught:
         Outside(index).release(pictures(0), NOISE)
     assert caught.value.cause
-
-
-@pytest.mark.parametrize("path", ["", " a.csv", "a,b.csv"])
-def test_a_path_that_a_spec_could_not_be_read_back_with_is_refused(path: str):
-    with pytest.raises(SpecError, match=r"outside: index=.*: a path has no commas"):
-        Outside(path)
-
-
-def test_a_spec_without_an_index_is_refused():
-    with pytest.raises(SpecError, match="outside: index is missing: write outside:index="):
-        parse("outside")
-
-
-def test_floats_are_no_images(index: str):
-    with pytest.raises(ImageError, match="uint8"):
-        Outside(index).release(pictures(0).float(), NOISE)

@@ -9,25 +9,20 @@ from sfumato.data.labelled import LabelledImages, label_of
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import DataError
 from sfumato.learn import few_shot
-from sfumato.protect.naming import naming_words
-from sfumato.protect.recognisable import recognisable
-from sfumato.protect.release import Release, artefact_of, cell_of, kind_of
+from sfumato.protect.naming import naming_words, recognisable
+from sfumato.protect.release import Protection, Release, artefact_of, cell_of, kind_of
 from sfumato.serve import tripwire
 from sfumato.serve.served import Demand
 
 
 @dataclass(frozen=True)
-class Halved:
+class Halved(Protection):
     """Half as bright."""
 
-    draws_noise = False
-    spec = "halved"
+    name = "halved"
 
     def release(self, images, noise):
         return Release(images // 2, self.spec, tuple(images.shape[2:]))
-
-    def guarantee(self, shape, pixels=None):
-        return None
 
 
 @dataclass(frozen=True)
@@ -41,7 +36,7 @@ class Blocks(Halved):
 IMAGES = torch.randint(0, 256, (16, 3, 16, 16), generator=torch.Generator().manual_seed(0)).byte()
 
 
-def test_a_protection_of_four_parts_is_described_learned_from_and_accepted_by_a_service():
+def test_a_protection_of_two_parts_is_described_learned_from_and_accepted_by_a_service():
     own = Halved()
     assert (cell_of(own), kind_of(own), artefact_of(own)) == (1, "pixels", None)
     assert recognisable(own, (3, 16, 16)) == recognisable(Blocks(), (3, 100, 100)) == ""

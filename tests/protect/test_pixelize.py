@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import SpecError
 from sfumato.protect import expand, parse
-from sfumato.protect.pixelize import cell_areas, cell_means, cell_sums, spread
+from sfumato.protect.pixels import cell_areas, cell_means, cell_sums, spread
 
 NOISE = seeded_noise(0)
 
@@ -34,13 +34,6 @@ def test_a_release_travels_at_cell_resolution(photos):
     assert release.values.shape == (7, 3, 8, 6)
     assert release.bytes_per_image == 3 * 8 * 6
     assert release.images().shape == photos.shape
-
-
-def test_28_pixels_in_cells_of_6_leave_a_last_cell_of_4():
-    areas = cell_areas(28, 28, 6)
-    assert areas.shape == (5, 5)
-    assert areas[-1, -1] == 16
-    assert areas.sum() == 28 * 28
 
 
 def test_sums_are_exact_in_cells_of_more_than_16_bits():
@@ -71,11 +64,6 @@ def test_sums_are_exact_in_cells_of_more_than_31_bits():
     # 2902 * 2902 * 255 is above 2^31: an image of 8 megapixels, which phones take.
     white = np.full((1, 1, 2902, 2902), 255, np.uint8)
     assert cell_sums(white, cell=2902).item() == 255 * 2902 * 2902
-
-
-def test_a_white_image_in_one_huge_cell_is_white():
-    white = torch.full((1, 1, 2902, 2902), 255, dtype=torch.uint8)
-    assert parse("pixelize:cell=2902").release(white, NOISE).values.item() == 255
 
 
 def test_spread_fills_one_cell_after_another_from_the_largest():

@@ -3,7 +3,7 @@
 import pytest
 
 from sfumato.protect import expand, parse
-from sfumato.protect.recognisable import recognisable
+from sfumato.protect.naming import recognisable
 
 
 def test_the_cells_that_a_stranger_names_faces_by_are_told_from_those_where_chance_is_left():

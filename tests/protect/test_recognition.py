@@ -9,8 +9,8 @@ from pictures import photographs, worst
 
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.protect import Release, parse
-from sfumato.protect.recognition import Law, chances, first_image, lacks_noise
-from sfumato.protect.spec import PROTECTIONS
+from sfumato.protect.recognition import Law, chances, lacks_noise
+from sfumato.protect.release import cell_of
 from sfumato.serve.tripwire import FALSE_ALARM
 
 CELLS = (2, 3, 4, 6, 8, 11, 14, 21, 28, 42)
@@ -33,11 +33,6 @@ def flat(values: np.ndarray) -> Release:
     return Release(torch.from_numpy(values), "", (values.shape[2], values.shape[3]))
 
 
-@pytest.mark.parametrize("name", PROTECTIONS)
-def test_every_protection_recognises_its_releases(name: str):
-    assert callable(PROTECTIONS[name].suspicious)
-
-
 def test_of_twenty_thousand_honest_releases_none_is_refused_and_few_are_thought_improbable(shared_data: Path):
     """At FALSE_ALARM none is expected. Of what is stated to come once in x, at most 1 in x may be seen."""
     faces = photographs(shared_data, "lfw_faces_84", 150)
@@ -47,7 +42,7 @@ def test_of_twenty_thousand_honest_releases_none_is_refused_and_few_are_thought_
     for number, spec in enumerate([*AT_CELLS, "gaussian:sigma=3", "gaussian:sigma=40", "gaussian:sigma=160"]):
         protection = parse(spec)
         for clean in sets:
-            if clean.shape[2] >= 2 * protection.cell:
+            if clean.shape[2] >= 2 * cell_of(protection):
                 law = protection.law(tuple(clean.shape[1:]))  # type: ignore[attr-defined]
                 stated.append(chances(released(spec, clean, seed=number), law)[0])
     alone = np.concatenate(stated)
@@ -99,8 +94,3 @@ def test_an_image_is_suspected_from_twice_its_chance_on():
     assert 1e-9 < chance < 0.1
     assert lacks_noise(release, law, false_alarm=2 * chance) == "image 1 has less noise than that has"
     assert lacks_noise(release, law, false_alarm=1.9 * chance) is None
-
-
-def test_the_first_suspect_image_is_named():
-    assert first_image([False, True, True], "is sharp") == "image 2 is sharp"
-    assert first_image([False, False], "is sharp") is None

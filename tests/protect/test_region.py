@@ -11,7 +11,7 @@ from pictures import photographs
 from sfumato import images
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
-from sfumato.networks.faces.center_face import WEIGHTS
+from sfumato.networks.faces.finding import WEIGHTS
 from sfumato.protect import expand, parse
 from sfumato.protect.naming import guarantee_words, naming_words
 from sfumato.protect.region import around, disjoint, overlap

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +58,6 @@ def postgresql_url(_postgresql_store: str) -> str:
     return _postgresql_store
 
 
-@pytest.fixture
-def new_postgresql_url(postgresql: Any) -> str:
-    """The url of a database that is empty."""
-    name = f"new_{next(_numbers)}"
-    postgresql.psql(f"create database {name}")
-    return str(postgresql.get_uri(name, driver="psycopg"))
-
-
 @pytest.fixture(scope="session")
 def _sqlite_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file that has the tables."""
@@ -90,21 +83,16 @@ def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """As `url`, of a database without tables."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/store.db"
-    return str(request.getfixturevalue("new_postgresql_url"))
+    server, name = request.getfixturevalue("postgresql"), f"new_{next(_numbers)}"
+    server.psql(f"create database {name}")
+    return str(server.get_uri(name, driver="psycopg"))
 
 
 @pytest.fixture
 def open_store() -> Iterator[Callable[[str], Store]]:
     """Open a store; it is closed after the test."""
-    opened: list[Store] = []
-
-    def new(url: str) -> Store:
-        opened.append(Store(url))
-        return opened[-1]
-
-    yield new
-    for store in opened:
-        store.close()
+    with ExitStack() as opened:
+        yield lambda url: opened.enter_context(Store(url))
 
 
 @pytest.fixture

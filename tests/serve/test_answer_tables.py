@@ -47,21 +47,16 @@ class Device:
         with Ledger(ledger) as opened:  # images of a class are near copies
             opened.set_near_copies("ignore")
 
-    @property
-    def requests(self) -> list[str]:
-        return [f"{each.method} {each.url.path.rpartition('/')[2]}" for each in self.wire.sent]
-
     def ask(self, method: str, *given: Any, **named: Any) -> Any:
         """What a method of the client gives."""
-        with Client(
-            "http://127.0.0.1:9",
-            key=self._key,
-            protection=self.spec,
-            ledger=self.ledger,
-            classifier="squares",
-            transport=self.wire,
-        ) as client:
+        how = {"protection": self.spec, "ledger": self.ledger, "transport": self.wire}
+        with Client("http://127.0.0.1:9", key=self._key, classifier="squares", **how) as client:
             return getattr(client, method)(*given, **named)
+
+
+@pytest.fixture
+def url(sqlite_url: str) -> str:
+    return sqlite_url
 
 
 @pytest.fixture
@@ -95,7 +90,7 @@ def test_a_table_answers_as_the_service_does_and_sends_nothing(device: Device, i
     found = look_up.look_up(table, Code(device.spec.partition("=")[2]), queries)
     assert [[each.label for each in row] for row in found] == [[each.label for each in row] for row in asked]
     assert {len(row) for row in found} == {1, 2}  # some are of none of these
-    assert device.requests == []
+    assert device.wire.sent == []
     with Ledger(device.ledger) as ledger:
         assert ledger.summary().releases == charged
 
@@ -108,70 +103,72 @@ async def leaves() -> bool:
     return True
 
 
+class Direct:
+    """A service of codes of 4 bits, whose tables are made without a device."""
+
+    def __init__(self, store: Store, folder: Path, **config: Any) -> None:
+        self.store, self.served = store, served_code(folder, bits=4)[1]
+        self.service = create(store, [self.served], ServiceConfig(**config)).state.service
+        self.key, _ = store.create_key("museum", role="write", name="device")
+        made = store.create_classifier("museum", name="direct", model=self.served.name, by=self.key)
+        self.id = made.id
+
+    def enrol(self, label: str, vector: np.ndarray) -> None:
+        self.store.enrol("museum", self.id, label, [Example(label, vector)], by=self.key)
+
+    def tables(self, *gone: Any) -> list[Any]:
+        """The table, or error, of each of those who ask at once."""
+        info = self.store.classifier("museum", self.id)
+
+        async def ask() -> list[Any]:
+            with self.service.room.share() as take:
+                make = self.service.tables.make
+                jobs = (make("museum", info, self.served, take, each) for each in gone)
+                return await asyncio.gather(*jobs, return_exceptions=True)
+
+        return asyncio.run(ask())
+
+
 def test_a_table_is_made_once_for_each_version_and_only_while_somebody_waits(store: Store, tmp_path: Path):
-    _, served = served_code(tmp_path, bits=4)
-    service = create(store, [served]).state.service
-    key, _ = store.create_key("museum", role="write", name="device")
-    made = store.create_classifier("museum", name="once", model=served.name, by=key)
-
-    def enrol(label: str) -> Any:
-        store.enrol("museum", made.id, label, [Example("1", np.ones(4, np.float32))], by=key)
-        return store.classifier("museum", made.id)
-
-    async def ask(info: Any, *gone: Any) -> list[Any]:
-        with service.room.share() as take:
-            jobs = (service.tables.make("museum", info, served, take, each) for each in gone)
-            return await asyncio.gather(*jobs, return_exceptions=True)
-
-    info = enrol("a")
-    (left,) = asyncio.run(ask(info, leaves))
+    direct = Direct(store, tmp_path)
+    direct.enrol("a", np.ones(4, np.float32))
+    (left,) = direct.tables(leaves)
     assert isinstance(left, BusyError)
-    tables_made = asyncio.run(ask(info, *[stays] * 10))
-    assert [isinstance(each, BusyError) for each in tables_made] == [False] * 8 + [True] * 2
-    assert all(table is tables_made[0] for table in tables_made[:8])
-    (newer,) = asyncio.run(ask(enrol("b"), stays))
+    made = direct.tables(*[stays] * 10)
+    assert [isinstance(each, BusyError) for each in made] == [False] * 8 + [True] * 2
+    assert all(table is made[0] for table in made[:8])
+    direct.enrol("b", np.ones(4, np.float32))
+    (newer,) = direct.tables(stays)
     assert newer.header.labels == ("a", "b")
 
 
 def test_the_memory_that_a_table_takes_counts_for_the_room_of_all_requests(store: Store, tmp_path: Path):
-    _, served = served_code(tmp_path, bits=4)
-    service = create(store, [served], ServiceConfig(most_bytes=1000, most_held=1000)).state.service
-    key, _ = store.create_key("museum", role="write", name="device")
-    made = store.create_classifier("museum", name="large", model=served.name, by=key)
-    store.enrol("museum", made.id, "a", [Example("1", np.ones(4, np.float32))], by=key)
-    info = store.classifier("museum", made.id)
-    with service.room.share() as take, pytest.raises(BusyError, match="no room"):
-        asyncio.run(service.tables.make("museum", info, served, take, stays))
+    direct = Direct(store, tmp_path, most_bytes=1000, most_held=1000)
+    direct.enrol("a", np.ones(4, np.float32))
+    (refused,) = direct.tables(stays)
+    assert isinstance(refused, BusyError)
+    assert "no room" in str(refused)
 
 
 def test_every_code_has_the_answer_of_a_query(store: Store, tmp_path: Path):
     """Also where classes tie, as most do of a few bits and of one example each."""
-    _, served = served_code(tmp_path, bits=4)
-    app, draw = create(store, [served]), np.random.default_rng(1)
-    key, _ = store.create_key("museum", role="write", name="device")
-    made = store.create_classifier("museum", name="ties", model=served.name, by=key)
+    direct, draw = Direct(store, tmp_path), np.random.default_rng(1)
     for row in range(5):
-        (vector,) = 2 * draw.integers(0, 2, (1, 4)).astype(np.float32) - 1
-        store.enrol("museum", made.id, f"class {row}", [Example(str(row), vector)], by=key)
-    info = store.classifier("museum", made.id)
-    service = app.state.service
-    with service.room.share() as take:
-        table = asyncio.run(service.tables.make("museum", info, served, take, stays))
-    assert served.codes is not None
-    code = code_of(served.demands[0].spec)
-    queries = 2 * tables.codes_of(4).astype(np.float32) - 1
-    answers = app.state.service.tables._galleries.answer(
-        *("museum", made.id, served.codes.embed(queries, code)),
-        top=1,
-        refusal=served.codes.refusal_of(code),
-        codes=served.codes,
-    )
+        direct.enrol(f"class {row}", 2 * draw.integers(0, 2, 4).astype(np.float32) - 1)
+    (table,) = direct.tables(stays)
+    codes = direct.served.codes
+    assert codes is not None
+    code = code_of(direct.served.demand.spec)
+    queries = codes.embed(2 * tables.codes_of(4).astype(np.float32) - 1, code)
+    refusal = codes.refusal_of(code)
+    ask = direct.service.galleries.answer
+    answers = ask("museum", direct.id, queries, top=1, refusal=refusal, codes=codes)
     expected = [(answer.guesses[0].label, bool(answer.none_of_these)) for answer in answers]
     assert table.look_up(tables.codes_of(4)) == expected
     assert len({label for label, _ in expected}) > 2
 
 
-def test_a_table_that_is_known_is_sent_again_only_when_the_classifier_changed(
+def test_a_table_is_sent_again_only_when_the_classifier_changed_and_by_the_same_key(
     device: Device, images: torch.Tensor
 ):
     enrolled(device, images)
@@ -182,32 +179,21 @@ def test_a_table_that_is_known_is_sent_again_only_when_the_classifier_changed(
     assert newer.header.version > first.header.version
     assert newer.header.labels == (*first.header.labels, "class 4")
     assert newer.header.signer == first.header.signer
-
-
-def test_a_service_whose_key_changed_is_refused(device: Device, images: torch.Tensor, tmp_path: Path):
-    enrolled(device, images)
-    device.ask("answer_table")
     with Ledger(device.ledger) as ledger:
         (pin,) = [pin for (_, name), pin in ledger.summary().pins.items() if not name]
-        assert len(pin.spec) == 64
+        assert pin.spec == newer.header.signer
         ledger.set_pin("http://127.0.0.1:9", "", "0" * 64)
-    with pytest.raises(
-        ConfigError, match=r"signed by .*, and were signed by 0000000000000000\.\.\. before: .*unpin"
-    ):
+    with pytest.raises(ConfigError, match=r"signed by .*, and were signed by 0{16}\.\.\. before: .*unpin"):
         device.ask("answer_table")
 
 
-def test_without_a_class_there_is_no_table(device: Device):
+def test_without_a_class_or_for_a_longer_code_there_is_no_table(device: Device, store: Store, tmp_path: Path):
     device.ask("create", "squares", "code")
     with pytest.raises(ServiceError, match="no class: enrol examples first"):
         device.ask("answer_table")
-
-
-def test_longer_codes_have_no_table(store: Store, tmp_path: Path, images: torch.Tensor):
-    path, long = served_code(tmp_path, bits=17)
-    device = Device(store, long, tmp_path / "ledger.db", f"code:artefact={path}")
-    enrolled(device, images)
-    with pytest.raises(ServiceError, match="has no table, which only codes of at most 16 bits have"):
+    path, long = served_code(tmp_path / "long", bits=17)
+    device = Device(store, long, tmp_path / "long.db", f"code:artefact={path}")
+    with pytest.raises(ServiceError, match=r"only codes of at most 16 bits have.*: classify by queries"):
         device.ask("answer_table")
 
 
@@ -231,11 +217,3 @@ def test_a_table_is_looked_up_by_its_own_encoder_without_noise(
     other = encoder(tmp_path / "other.safetensors", seed=1, bits=BITS)
     with pytest.raises(ConfigError, match="not the artefact that the table was made for"):
         look_up.look_up(table, Code(str(other)), images[0])
-
-
-def test_codes_of_more_than_16_bits_have_no_table(store: Store, tmp_path: Path):
-    path, long = served_code(tmp_path, bits=20)
-    device = Device(store, long, tmp_path / "ledger.db", f"code:artefact={path}")
-    device.ask("create", "squares", "code")
-    with pytest.raises(ServiceError, match=r"only codes of at most 16 bits have.*: classify by queries"):
-        device.ask("answer_table")

@@ -11,31 +11,28 @@ from cloud import encoder, refusing
 from sfumato import artefacts, data
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, ConfigError
-from sfumato.export.export import export
 from sfumato.images import to_float, write
 from sfumato.learn import few_shot, meta
-from sfumato.learn.code_prototypes import part_left
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig, MetaModel
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.private_feature import make_untrained as untrained_feature
-from sfumato.protect import Release, expand, parse
+from sfumato.protect import Release, parse
 from sfumato.protect.code import Code
-from sfumato.protect.parameters import artefact_digest
+from sfumato.protect.release import artefact_digest
 from sfumato.protect.vectors import BitsRelease, FeatureRelease
-from sfumato.serve import exported, models, trained
-from sfumato.serve.served import Demand, Served, example
+from sfumato.serve import models, trained
+from sfumato.serve.served import Demand, Served
 
 CONFIG = FewShotConfig(denoiser_depth=3, denoiser_width=4, precision="float32")
 
 
-def save_few_shot(path: Path, spec: str, *, channels: int = 1, **card: object) -> few_shot.FewShotModel:
-    protections = expand(spec)
+def save_few_shot(path: Path, protection: str, *, channels: int = 1, **card: object) -> few_shot.FewShotModel:
     known = {
-        **{"config": asdict(CONFIG), "specs": [each.spec for each in protections]},
+        **{"config": asdict(CONFIG), "spec": protection},
         **{"channels": channels, "precision": "float32", "shape": [channels, 20, 20], **card},
     }
-    made = few_shot.make_untrained(channels, CONFIG, protections, card=known)
+    made = few_shot.make_untrained(channels, CONFIG, parse(protection), card=known)
     made.save(path)
     return made
 
@@ -63,23 +60,20 @@ def public(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"folder:{folder}"
 
 
-def embeddings(served: Served, images: torch.Tensor, which: int = 0) -> torch.Tensor:
-    demand = served.demands[which]
-    assert demand.protection is not None
-    released = demand.protection.release(images, seeded_noise(0))
-    return torch.from_numpy(served.run(served.prepare(released, demand)))
+def embeddings(served: Served, images: torch.Tensor) -> torch.Tensor:
+    assert served.demand.protection is not None
+    released = served.demand.protection.release(images, seeded_noise(0))
+    return torch.from_numpy(served.run(served.prepare(released)))
 
 
-@pytest.mark.parametrize("spec", ["gaussian:sigma=40", "pixelize:cell=4", "dp-pix:cell=4,epsilon=1,3,9"])
+@pytest.mark.parametrize("spec", ["gaussian:sigma=40", "pixelize:cell=4", "dp-pix:cell=4,epsilon=1"])
 def test_a_few_shot_model_embeds_as_it_does_by_itself(spec: str, tmp_path: Path):
     path = tmp_path / "m.safetensors"
     alone = save_few_shot(path, spec)
     served = models.load(path)
-    for which, protection in enumerate(alone.conditions.protections):
-        released = protection.release(pictures(3, 1, 20, 20), seeded_noise(0)).images()
-        expected = alone.embed(released, protection)
-        torch.testing.assert_close(embeddings(served, pictures(3, 1, 20, 20), which), expected)
-        assert served.dimension == expected.shape[1]
+    expected = alone.embed(parse(spec).release(pictures(3, 1, 20, 20), seeded_noise(0)).images())
+    torch.testing.assert_close(embeddings(served, pictures(3, 1, 20, 20)), expected)
+    assert served.dimension == expected.shape[1]
 
 
 @pytest.mark.parametrize("kind", ["few-shot", "fully-connected", "convolutional", "strided"])
@@ -95,32 +89,11 @@ def test_an_embedding_does_not_depend_on_who_else_is_in_the_batch(kind: str, tmp
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
 
 
-def test_both_ways_to_compute_give_the_same_embeddings(tmp_path: Path):
-    pytest.importorskip("onnxscript", reason="the exporter of ONNX is not installed")
-    path = tmp_path / "m.safetensors"
-    save_few_shot(path, "dp-pix:cell=4,epsilon=1,3")
-    served = models.load(path)
-    export(path, tmp_path / "m.onnx", check=pictures(1, *served.shape), side=exported.side(served))
-    again = models.load(tmp_path / "m.onnx")
-    inputs = example(served)[:3]
-    np.testing.assert_allclose(again.run(inputs), served.run(inputs), rtol=1e-4, atol=1e-5)
-
-
-def test_a_card_tells_weights_refusal_and_artefacts(tmp_path: Path):
-    path = tmp_path / "m.safetensors"
-    specs = ["dp-pix:cell=4,epsilon=1", "dp-pix:cell=4,epsilon=3"]
-    save_few_shot(
-        path,
-        "dp-pix:cell=4,epsilon=1,3",
-        weights={specs[0]: 0.4, specs[1]: 1.6},
-        refusal=refusing(3.0).card(),
-        made_of=[None, "a" * 64],
-    )
+def test_a_card_tells_refusal_and_artefact(tmp_path: Path):
+    path, spec = tmp_path / "m.safetensors", "dp-pix:cell=4,epsilon=3"
+    save_few_shot(path, spec, refusal=refusing(3.0).card(), made_of="a" * 64)
     served = models.load(path, name="vases")
-    assert [(each.spec, each.weight, each.made_of) for each in served.demands] == [
-        (specs[0], 0.4, None),
-        (specs[1], 1.6, "a" * 64),
-    ]
+    assert (served.demand.spec, served.demand.made_of) == (spec, "a" * 64)
     assert served.refusal is not None
     assert (served.name, served.kind, served.refusal.threshold) == ("vases", "few-shot", 3.0)
 
@@ -148,10 +121,10 @@ def test_a_feature_is_its_own_embedding(tmp_path: Path):
     untrained_feature(card, seed=0).save(path)
     served = models.load(path)
     assert (served.kind, served.dimension, served.shape) == ("private feature", 5, (3, 32, 32))
-    (demand,) = served.demands
+    demand = served.demand
     assert (demand.spec, demand.made_of) == ("feature:artefact=f.safetensors", artefact_digest(str(path)))
     release = FeatureRelease(torch.randn(2, 5, generator=torch.Generator().manual_seed(0)), demand.spec)
-    assert np.array_equal(served.run(served.prepare(release, demand)), release.array)
+    assert np.array_equal(served.run(served.prepare(release)), release.array)
 
 
 def code(values: torch.Tensor, spec: str) -> BitsRelease | FeatureRelease:
@@ -159,30 +132,27 @@ def code(values: torch.Tensor, spec: str) -> BitsRelease | FeatureRelease:
 
 
 def embedded(served: Served, values: torch.Tensor, noise: str = "") -> torch.Tensor:
-    (demand,) = served.demands
-    return torch.from_numpy(served.run(served.prepare(code(values, demand.spec + noise), demand)))
+    demand = served.demand
+    return torch.from_numpy(served.run(served.prepare(code(values, demand.spec + noise))))
 
 
-def test_a_code_is_its_own_embedding_bits_as_1_and_minus_1(tmp_path: Path):
+def test_a_code_is_its_own_embedding_bits_as_1_and_minus_1_and_numbers_as_they_are(tmp_path: Path):
     path = encoder(tmp_path / "c.safetensors", bits=3)
     served = models.load(path)
     assert (served.kind, served.dimension, served.shape) == ("code", 3, (3, 16, 16))
-    (demand,) = served.demands
+    assert served.refusal is None  # no threshold was measured
+    demand = served.demand
     assert (demand.spec, demand.kind) == ("code:artefact=c.safetensors", "bits")
     assert demand.made_of == artefact_digest(str(path))
     values = torch.tensor([[True, False, True], [False, False, True]])
     assert embedded(served, values).tolist() == [[1, -1, 1], [-1, -1, 1]]
-
-
-def test_a_code_of_numbers_is_its_own_embedding(tmp_path: Path):
-    served = models.load(encoder(tmp_path / "c.safetensors", numbers=3))
-    assert (served.dimension, served.demands[0].kind) == (3, "numbers")
+    served = models.load(encoder(tmp_path / "n.safetensors", numbers=3))
+    assert (served.dimension, served.demand.kind) == (3, "numbers")
     values = torch.tensor([[1.5, -2, 0]])
     assert torch.equal(embedded(served, values, ",norm=1,noise=0.5"), values)
-
-
-def test_no_class_is_refused_by_codes_where_no_threshold_is_known(tmp_path: Path):
-    assert models.load(encoder(tmp_path / "c.safetensors", bits=3)).refusal is None
+    served = models.load(encoder(tmp_path / "s.safetensors", bits=16))
+    for strongest in (",epsilon=0.000000000001", ",flip=0.49999999999999994"):
+        assert embedded(served, torch.ones(1, 16, dtype=torch.bool), strongest).square().sum().isfinite()
 
 
 @pytest.mark.parametrize("noise", ["flip=0.3", "epsilon=2"])
@@ -210,34 +180,14 @@ def test_a_card_tells_when_a_code_is_of_none_of_these_for_the_noise_that_it_was_
     }
     artefacts.save(path, tensors, card | {"prototypes": known})
     served = models.load(path)
-    (demand,) = served.demands
+    demand = served.demand
     values = torch.ones(1, 4, dtype=torch.bool)
     lying, honest, worse = (code(values, demand.spec + noise) for noise in (",flip=0.1", "", ",flip=0.2"))
     assert served.refusal == served.refusal_of(lying) == refusing(9.5)
     assert served.refusal_of(honest) is served.refusal_of(worse) is None
-    assert served.weight(honest, demand) == 1
-    assert served.weight(lying, demand) == pytest.approx(0.64)
-    assert served.weight(worse, demand) == pytest.approx(0.36)
-
-
-@pytest.mark.parametrize("bits", [1, 4, 16])
-@pytest.mark.parametrize("epsilon", [1e-12, 0.1, 2, 50, 1000])
-def test_what_a_response_leaves_of_a_bit_is_that_of_its_channel(bits: int, epsilon: float):
-    """Against the definition: the mean of a bit that is 1, over all words that may be told in place of it."""
-    words, grown = 2**bits, torch.tensor(epsilon, dtype=torch.float64).clamp(max=600).exp().item()
-    right = grown / (grown + words - 1)
-    wrong = (1 - right) / (words - 1)
-    # Half of all words have the bit: the right one and words / 2 - 1 others; the other half have not.
-    expected = right + wrong * (words / 2 - 1) - wrong * words / 2
-    left = part_left(Code("c", epsilon=epsilon), bits)
-    assert left == pytest.approx(expected, rel=1e-6, abs=1e-15)
-    assert 0 < left <= 1
-
-
-def test_the_strongest_noise_gives_finite_embeddings(tmp_path: Path):
-    served = models.load(encoder(tmp_path / "c.safetensors", bits=16))
-    for noise in (",epsilon=0.000000000001", ",flip=0.49999999999999994"):
-        assert embedded(served, torch.ones(1, 16, dtype=torch.bool), noise).square().sum().isfinite()
+    assert served.weight(honest) == 1
+    assert served.weight(lying) == pytest.approx(0.64)
+    assert served.weight(worse) == pytest.approx(0.36)
 
 
 @pytest.mark.parametrize("network", ["fully-connected", "strided"])
@@ -276,45 +226,31 @@ def test_servers_of_one_meta_model_have_the_same_statistics(tmp_path: Path, publ
     save_meta(path, "strided")
     first, second = (models.load(path, reference=public) for _ in range(2))
     images = Release(pictures(2, 1, 16, 16), "none", (16, 16))
-    found = [each.run(each.prepare(images, each.demands[0])) for each in (first, second)]
+    found = [each.run(each.prepare(images)) for each in (first, second)]
     assert np.array_equal(*found)
 
 
-def test_other_artefacts_are_not_served(tmp_path: Path):
+def test_other_artefacts_and_names_that_no_address_holds_are_refused(tmp_path: Path):
     path = tmp_path / "m.safetensors"
     artefacts.save(path, {"x": torch.zeros(1)}, {"kind": "mask"})
     with pytest.raises(
         ArtefactError, match="is a 'mask'; a server runs 'few-shot', 'meta', 'private feature' and 'code'"
     ):
         models.load(path)
+    for name in ("", "a/b", "a b", "-a", "x" * 65, "é"):
+        with pytest.raises(ConfigError, match="is not a name for a model: at most 64 letters"):
+            models.load(path, name=name)
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "a b", "-a", "x" * 65, "é"])
-def test_a_name_that_no_address_holds_is_refused(name: str, tmp_path: Path):
-    with pytest.raises(ConfigError, match="is not a name for a model: at most 64 letters"):
-        models.load(tmp_path / "m.safetensors", name=name)
-
-
-def test_a_spec_is_known_by_the_file_of_its_artefact_and_not_by_its_folder(tmp_path: Path):
-    path = tmp_path / "m.safetensors"
-    spec = f"mask:artefact={tmp_path}/k.safetensors,keep=0.3"
-    save_few_shot(path, "none", specs=[spec])
-    demand = models.load(path).demands[0]
-    assert (demand.spec, demand.made_of) == ("mask:artefact=k.safetensors,keep=0.3", None)
-    assert demand.protection == parse(demand.spec)
-
-
-def test_the_artefact_of_a_spec_is_the_one_beside_the_model_where_it_is_the_right_one(tmp_path: Path):
+def test_a_spec_is_known_by_the_file_of_its_artefact_which_may_lie_beside_the_model(tmp_path: Path):
+    """Not by its folder; and the file beside the model counts if it is the right one."""
     path, mask = tmp_path / "m.safetensors", tmp_path / "k.safetensors"
     mask.write_bytes(b"a mask")
-    for digest, artefact in ((artefact_digest(str(mask)), str(mask)), ("a" * 64, "k.safetensors")):
-        save_few_shot(
-            *(path, "none"),
-            specs=["mask:artefact=/elsewhere/k.safetensors,keep=0.3"],
-            weights={"mask:artefact=/elsewhere/k.safetensors,keep=0.3": 1.0},
-            made_of=[digest],
-        )
-        (demand,) = models.load(path).demands
-        assert demand == Demand(
-            "mask:artefact=k.safetensors,keep=0.3", digest, parse(f"mask:artefact={artefact},keep=0.3")
-        )
+    spec, told = "mask:artefact=/elsewhere/k.safetensors,keep=0.3", "mask:artefact=k.safetensors,keep=0.3"
+    for digest, artefact in (
+        (artefact_digest(str(mask)), mask),
+        ("a" * 64, "k.safetensors"),
+        (None, mask.name),
+    ):
+        save_few_shot(path, "none", spec=spec, made_of=digest)
+        assert models.load(path).demand == Demand(told, digest, parse(f"mask:artefact={artefact},keep=0.3"))

@@ -5,7 +5,7 @@ answers from its store. Many of their releases are equal. studies/served.py does
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 import torch
 from cloud import SIDE, Wire, encoder, untrained
 from devices import write_feature, write_mask
+from encoders import Small, write_onnx
 from torch import Tensor
 
 from sfumato import artefacts
@@ -21,8 +22,11 @@ from sfumato.device.client import Client, Guess, ServiceError, look_up
 from sfumato.device.jobs.releasing import charge_and_release
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
+from sfumato.learn import few_shot
 from sfumato.learn.calibration import measure_prototypes, measure_refusal
+from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.gallery import answers_of_episodes
+from sfumato.networks.encoders.pretrained import on_card
 from sfumato.protect import parse
 from sfumato.protect.code import Code
 from sfumato.serve import models
@@ -68,9 +72,19 @@ def seen(folder: Path, images: Tensor, classes: np.ndarray, spec: str) -> tuple[
         spec = spec.format(write_mask(folder / "mask.safetensors", shape=(3, SIDE, SIDE)))
     made = parse(spec, takes=("pixels", "shape"))
     first = untrained(folder, "first", made.spec)
-    embedded = first.run(first.prepare(made.release(images, seeded_noise(0)), first.demands[0]))
+    embedded = first.run(first.prepare(made.release(images, seeded_noise(0))))
     refusal, _ = measure_refusal(embedded, classes, way=WAY, shot=SHOT)
     return made, untrained(folder, "model", made.spec, refusal=refusal and refusal.card())
+
+
+def own_encoder(folder: Path, images: Tensor, classes: np.ndarray) -> tuple[Any, Served]:
+    """Pixels, for an encoder that its user brought as an ONNX file."""
+    made = parse("pixelize:cell=8")
+    config = FewShotConfig(encoder=write_onnx(folder / "own.onnx", Small()), denoiser_depth=None)
+    card = {"config": {**asdict(config), "encoder": on_card(config.encoder)}, "spec": made.spec}
+    card |= {"channels": 3, "precision": "float32", "shape": [3, SIDE, SIDE]}
+    few_shot.make_untrained(3, config, made, card=card).save(folder / "model.safetensors")
+    return made, models.load(folder / "model.safetensors")
 
 
 def feature(folder: Path, images: Tensor, classes: np.ndarray) -> tuple[Any, Served]:
@@ -83,6 +97,7 @@ KINDS: dict[str, Callable[..., tuple[Any, Served]]] = {
     "pixels": lambda *given: seen(*given, "pixelize:cell=8"),
     "mask": lambda *given: seen(*given, "mask:artefact={},keep=0.25"),
     "shape": lambda *given: seen(*given, "mask:artefact={},keep=0.25,values=shape"),
+    "own encoder": own_encoder,
     "feature": feature,
     "numbers": lambda *given: code(*given, numbers=8),
     "20 bits": lambda *given: code(*given, bits=20),
@@ -91,7 +106,7 @@ KINDS: dict[str, Callable[..., tuple[Any, Served]]] = {
     "4 bits": lambda *given: code(*given, bits=4),
     "1 bit": lambda *given: code(*given, bits=1),
 }
-NEVER_REFUSING = ("feature", "4 bits", "1 bit")
+NEVER_REFUSING = ("own encoder", "feature", "4 bits", "1 bit")
 
 
 # A store holds vectors or codes, whatever they are of: one kind with each is enough for the second database.
@@ -112,7 +127,7 @@ def test_what_is_answered_over_http_is_what_a_study_measures(store: Store, tmp_p
     with Ledger(tmp_path / "ledger.db") as ledger:  # what left, with its noise, and what would leave
         release = charge_and_release(protection, images, ledger).release
     if served.kind == "few-shot":
-        vectors, weights = served.run(served.prepare(release, served.demands[0])), np.ones(len(images))
+        vectors, weights = served.run(served.prepare(release)), np.ones(len(images))
         codes, refusal = None, served.refusal
     else:
         vectors, weights, codes, refusal = serve_vectors(release)

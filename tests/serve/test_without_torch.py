@@ -1,6 +1,7 @@
 """A service that answers without PyTorch, as one that has it does."""
 
 import asyncio
+import inspect
 import json
 import subprocess
 import sys
@@ -22,36 +23,40 @@ from sfumato.protect import parse
 from sfumato.protect.code import Code
 from sfumato.serve import exported, models
 from sfumato.serve.http.app import create
-from sfumato.serve.served import Demand, _means, input_maker
+from sfumato.serve.served import _means, input_maker
 from sfumato.serve.store import Store
 from sfumato.wire import labelled
 
 SPEC = "dp-pix:cell=4,epsilon=3"
 SHAPE = (3, SIDE, SIDE)
-# Every import of PyTorch fails, as where it is not installed; then the service is asked within the process.
-ALONE = """
+
+
+def answers(path: str, url: str, requests: list[list[str]]) -> list[list[object]]:
+    """Of a service of one model, asked within its process. Its source runs where PyTorch is missing, too."""
+
+    async def ask() -> list[list[object]]:
+        with Store(url) as store:
+            transport = httpx.ASGITransport(create(store, [models.load(path)]))
+            async with httpx.AsyncClient(transport=transport, base_url="http://cloud") as client:
+                replies = [
+                    await client.request(method, address, headers=headers, content=bytes.fromhex(content))
+                    for method, address, headers, content in requests
+                ]
+        return [[reply.status_code, reply.json()] for reply in replies]
+
+    return asyncio.run(ask())
+
+
+ALONE = f"""
 import asyncio, json, sys
 
-sys.modules["torch"] = None
-
+sys.modules["torch"] = None  # every import fails
 import httpx
 from sfumato.serve import models
 from sfumato.serve.http.app import create
 from sfumato.serve.store import Store
-
-async def asked(app, requests):
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://cloud") as client:
-        replies = [
-            await client.request(method, address, headers=headers, content=bytes.fromhex(content))
-            for method, address, headers, content in requests
-        ]
-    return [[reply.status_code, reply.json()] for reply in replies]
-
-paths, url, requests = json.loads(sys.stdin.read())
-with Store(url) as store:
-    app = create(store, [models.load(path) for path in paths])
-    print(json.dumps(asyncio.run(asked(app, requests))))
+{inspect.getsource(answers)}
+print(json.dumps(answers(*json.loads(sys.stdin.read()))))
 assert sys.modules["torch"] is None
 """
 
@@ -61,35 +66,14 @@ def pictures(count: int, *shape: int) -> torch.Tensor:
     return torch.randint(0, 256, (count, *(shape or SHAPE)), generator=draw).to(torch.uint8)
 
 
-def run(paths: list[Path], url: str, requests: list[Any]) -> subprocess.CompletedProcess[str]:
+def run(path: Path, url: str, requests: list[Any]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", ALONE],
-        input=json.dumps([[str(path) for path in paths], url, requests]),
+        input=json.dumps([str(path), url, requests]),
         capture_output=True,
         text=True,
         check=False,
     )
-
-
-def alone(paths: list[Path], url: str, requests: list[Any]) -> list[Any]:
-    done = run(paths, url, requests)
-    assert done.returncode == 0, done.stderr
-    found: list[Any] = json.loads(done.stdout)
-    return found
-
-
-def here(paths: list[Path], url: str, requests: list[Any]) -> list[Any]:
-    async def asked() -> list[Any]:
-        with Store(url) as store:
-            transport = httpx.ASGITransport(create(store, [models.load(path) for path in paths]))
-            async with httpx.AsyncClient(transport=transport, base_url="http://cloud") as client:
-                replies = [
-                    await client.request(method, address, headers=headers, content=bytes.fromhex(content))
-                    for method, address, headers, content in requests
-                ]
-        return [[reply.status_code, reply.json()] for reply in replies]
-
-    return asyncio.run(asked())
 
 
 def questions(url: str, model: str, releases: dict[str, bytes], asked: bytes) -> list[Any]:
@@ -113,12 +97,16 @@ def questions(url: str, model: str, releases: dict[str, bytes], asked: bytes) ->
     ]
 
 
-def check_same(found: list[Any], expected: list[Any]) -> None:
-    assert (
-        [status for status, _ in found]
-        == [status for status, _ in expected]
-        == [201, 201, 200, 200, 200, 401]
-    )
+def check_same(folder: Path, alone: Path, here: Path, releases: dict[str, bytes], asked: bytes) -> None:
+    """A service without PyTorch answers by one file as a service in this process by another."""
+    urls = [f"sqlite:///{folder}/{name}.db" for name in ("ours", "theirs")]
+    ours, theirs = (questions(url, alone.stem, releases, asked) for url in urls)
+    done = run(alone, urls[0], ours)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    expected = answers(str(here), urls[1], theirs)
+    assert [status for status, _ in found] == [status for status, _ in expected]
+    assert [status for status, _ in found] == [201, 201, 200, 200, 200, 401]
     assert found[2] == expected[2]
     for ours, theirs in zip(found[4][1]["images"], expected[4][1]["images"], strict=True):
         assert ours["none_of_these"] == theirs["none_of_these"]
@@ -132,7 +120,7 @@ def check_same(found: list[Any], expected: list[Any]) -> None:
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that is told which of two protections it sees, exported beside its artefact."""
     folder = tmp_path_factory.mktemp("exported")
-    served = untrained(folder, "vases", "dp-pix:cell=4,epsilon=1", SPEC, refusal=refusing(3.0).card())
+    served = untrained(folder, "vases", SPEC, refusal=refusing(3.0).card())
     artefact = folder / "vases.safetensors"
     written = export(artefact, folder / "vases.onnx", check=pictures(4), side=exported.side(served))
     assert written.difference.largest < MOST_EMBEDDINGS
@@ -146,31 +134,23 @@ def released(spec: str, *numbers: int) -> bytes:
 
 
 def test_an_exported_model_is_served_without_pytorch_and_answers_as_with_it(file: Path, tmp_path: Path):
-    urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("ours", "theirs")]
     releases = {"cup": released(SPEC, 0, 1), "jug": released(SPEC, 2, 3)}
-    ours, theirs = (questions(url, "vases", releases, released(SPEC, 0, 3, 5)) for url in urls)
-    check_same(alone([file], urls[0], ours), here([file.with_suffix(".safetensors")], urls[1], theirs))
+    check_same(tmp_path, file, file.with_suffix(".safetensors"), releases, released(SPEC, 0, 3, 5))
 
 
 def test_codes_are_served_without_pytorch_and_without_export(tmp_path: Path):
     path = encoder(tmp_path / "hats.safetensors", bits=8)
     code = Code(str(path), flip=0.1)
-    images = pictures(6)
-    sent = [
-        wire.encode(code.release(part, seeded_noise(1)), made_of=code.digest()) for part in images.split(2)
-    ]
-    urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("ours", "theirs")]
-    releases = {"cap": sent[0], "hat": sent[1]}
-    ours, theirs = (questions(url, "hats", releases, sent[2]) for url in urls)
-    check_same(alone([path], urls[0], ours), here([path], urls[1], theirs))
-
-
-# What cannot be, and what to do.
+    cap, hat, asked = (
+        wire.encode(code.release(part, seeded_noise(1)), made_of=code.digest())
+        for part in pictures(6).split(2)
+    )
+    check_same(tmp_path, path, path, {"cap": cap, "hat": hat}, asked)
 
 
 def test_without_pytorch_a_model_that_needs_it_says_how_to_export_it(tmp_path: Path):
     untrained(tmp_path, "m", SPEC)
-    done = run([tmp_path / "m.safetensors"], f"sqlite:///{tmp_path}/store.db", [])
+    done = run(tmp_path / "m.safetensors", f"sqlite:///{tmp_path}/store.db", [])
     path = f"{tmp_path}/m.safetensors"
     assert done.stderr.splitlines()[-1] == (
         f"sfumato.errors.MissingExtraError: {path}: PyTorch runs its network and is not installed: "
@@ -189,34 +169,22 @@ def test_a_model_for_masks_or_of_another_kind_is_not_exported_for_a_service(tmp_
     assert not list(tmp_path.glob("*.onnx"))
 
 
-@pytest.mark.parametrize("where", ["graph", "card"])
-def test_a_damaged_or_edited_file_is_refused(file: Path, tmp_path: Path, where: str):
+def test_a_file_that_is_no_exported_model_or_damaged_is_refused(file: Path, tmp_path: Path):
     content = file.read_bytes()
-    if where == "graph":  # a weight
-        place = content.index(b"encoder") + 20_000
-        damaged = content[:place] + bytes([content[place] ^ 64]) + content[place + 1 :]
-    else:
-        damaged = content.replace(b'"epsilon=3', b'"epsilon=9').replace(b'"weight": 1.0', b'"weight": 9.0')
-    assert damaged != content
-    (tmp_path / "m.onnx").write_bytes(damaged)
-    with pytest.raises(ArtefactError, match=r"m\.onnx: damaged"):
-        models.load(tmp_path / "m.onnx")
-
-
-def test_what_is_no_exported_model_is_refused_with_what_to_do(file: Path, tmp_path: Path):
-    (tmp_path / "none.onnx").write_bytes(b"not a graph")
-    with pytest.raises(ArtefactError, match=r"none\.onnx: damaged, or not written by"):
-        models.load(tmp_path / "none.onnx")
+    weight = content.index(b"encoder") + 20_000
+    card = json.loads(content[content.index(b'{"artefact"') :].decode())
+    for wrong, message in (
+        (content[:weight] + bytes([content[weight] ^ 64]) + content[weight + 1 :], "damaged"),
+        (content.replace(b'epsilon=3"', b'epsilon=9"'), "damaged"),
+        (b"not a graph", "damaged, or not written by"),
+        (content[: card["graph_bytes"]], "has no card of sfumato"),
+    ):
+        assert wrong != content
+        (tmp_path / "m.onnx").write_bytes(wrong)
+        with pytest.raises(ArtefactError, match=rf"m\.onnx: {message}"):
+            models.load(tmp_path / "m.onnx")
     with pytest.raises(ArtefactError, match=r"gone\.onnx: cannot be read"):
         models.load(tmp_path / "gone.onnx")
-    graph = file.read_bytes()
-    card = json.loads(graph[graph.index(b'{"artefact"') :].decode())
-    (tmp_path / "bare.onnx").write_bytes(graph[: card["graph_bytes"]])
-    with pytest.raises(ArtefactError, match=r"bare\.onnx: has no card of sfumato"):
-        models.load(tmp_path / "bare.onnx")
-
-
-# What a network sees.
 
 
 @pytest.mark.parametrize(("cell", "side"), [(1, 7), (2, 7), (3, 8), (4, 8), (5, 3)])
@@ -229,10 +197,9 @@ def test_cells_are_means_of_their_pixels_as_pooling_has_them(cell: int, side: in
 
 def test_a_release_of_the_same_cells_is_what_the_network_sees():
     release = parse("pixelize:cell=4").release(pictures(2, 1, 18, 20), seeded_noise(0))
-    demand = Demand("pixelize:cell=4", None, None)
     assert release.cell == 4
     as_it_is, by_pixels = (
-        input_maker(4, None)(each, demand)
+        input_maker(4)(each)
         for each in (release, type(release)(release.pictures(), release.spec, release.size))
     )
     np.testing.assert_allclose(as_it_is, by_pixels, rtol=0, atol=1e-6)

@@ -13,7 +13,7 @@ from sfumato.base import registry
 from sfumato.cli.app import app
 from sfumato.errors import ConfigError, DataError
 from sfumato.protect import Release, parse
-from sfumato.protect.none import Clear
+from sfumato.protect.pixels import Clear
 from sfumato.study import board, grid
 from sfumato.study.cells import Cell
 from sfumato.study.lab.lab import Lab

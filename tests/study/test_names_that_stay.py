@@ -88,7 +88,8 @@ def test_no_artefact_tells(home: Path, tmp_path: Path):
     )
     assert_nothing_tells(tmp_path)
     # And each is read again, where the mask is not.
-    assert few_shot.load(tmp_path / "few-shot.safetensors").specs == ("mask:artefact=m.safetensors,keep=0.3",)
+    few = few_shot.load(tmp_path / "few-shot.safetensors")
+    assert few.protection.spec == "mask:artefact=m.safetensors,keep=0.3"
     assert classifier.load(tmp_path / "classifier.safetensors").card["made_of"] == mask.digest()  # type: ignore[attr-defined]
     assert meta.load(tmp_path / "meta.safetensors").card["spec"] == "mask:artefact=m.safetensors,keep=0.3"
 

@@ -525,7 +525,6 @@ def test_a_meta_learner_that_was_stopped_goes_on_from_its_checkpoint(learned, tm
         ({}, {"tasks": 9}, "tasks=9: the pool has 8 tasks, and a step can have no more"),
         ({"epsilon": 0.01}, {}, "costs eps = .*, and the budget is 0.01: nothing was spent"),
         ({"noise_multiplier": float("nan")}, {}, "noise_multiplier is a number from 0"),
-        ({"clipping": "quantile", "settings": {}, "start_noise": 0.1}, {}, "the first step alone"),
     ],
 )
 def test_a_promise_that_cannot_be_kept_is_refused_before_anything_is_trained(

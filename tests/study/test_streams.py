@@ -78,7 +78,7 @@ def test_images_that_were_released_before_are_not_released_again():
 def test_codes_and_answers_are_remembered_as_pixels_are():
     for release in (
         BitsRelease(torch.tensor([[True, False], [False, False], [True, True]]), "code:artefact=a"),
-        AnswerRelease(torch.tensor([2, 0, 1]), ("a", "b", "c"), "answer:artefact=a"),
+        AnswerRelease(torch.tensor([2, 0, 1]), "answer:artefact=a", ("a", "b", "c")),
     ):
         once = Fixed(release)
         remembering = Remembering(once)

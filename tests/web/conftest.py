@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sfumato import images
+from sfumato import images, wire
 from sfumato.wire import labelled
 
 Ask = Callable[[list[dict[str, Any]]], list[Any]]
@@ -62,16 +63,22 @@ class Page:
         self.write("key", key)
         self.submit("connect")
         self.until("return !document.getElementById('connected').hidden")
-        self.until(
-            f"return document.getElementById('spec').textContent.startsWith({json.dumps(model['specs'][0])})"
-        )
+        self.reads("spec", model["spec"])
 
     def until(self, script: str) -> None:
         from selenium.webdriver.support.wait import WebDriverWait
 
-        WebDriverWait(self.browser, SECONDS, poll_frequency=0.02).until(
-            lambda page: page.execute_script(script)
-        )
+        wait = WebDriverWait(self.browser, SECONDS, poll_frequency=0.02)
+        wait.until(lambda page: page.execute_script(script))
+
+    def reads(self, name: str, begin: str) -> None:
+        """Wait until a part of the page begins with these words."""
+        self.until(f"return document.getElementById('{name}').textContent.startsWith({json.dumps(begin)})")
+
+    def refuses(self, begin: str) -> None:
+        """Wait until the page says a problem, which begins with these words."""
+        self.until("return !document.getElementById('problem').hidden")
+        assert self.text("problem").startswith(begin)
 
     def find(self, name: str) -> Any:
         return self.browser.find_element("id", name)
@@ -94,17 +101,23 @@ class Page:
         for image in batch:
             paths.append(self.folder / f"{len(list(self.folder.iterdir()))}.png")
             images.write(paths[-1], image)
+        self.pick(paths, before + len(batch))
+
+    def pick(self, paths: list[Path], listed: int) -> None:
+        """Pick files, and wait until as many pictures are listed."""
         self.find("files").send_keys("\n".join(map(str, paths)))
-        self.until(f"return document.querySelectorAll('#pictures > li').length == {before + len(batch)}")
+        self.until(f"return document.querySelectorAll('#pictures > li').length == {listed}")
+
+    def export(self, artefact: Path) -> None:
+        """Pick what was exported of an artefact."""
+        self.find("exported").send_keys(str(artefact.with_suffix(".onnx")))
+        self.reads("guarantee", "nothing is proved about its pixels")
 
     def count(self, selector: str) -> int:
-        found: int = self.browser.execute_script(
-            "return document.querySelectorAll(arguments[0]).length", selector
-        )
-        return found
+        return len(self.browser.find_elements("css selector", selector))
 
     def status(self, begin: str) -> None:
-        self.until(f"return document.getElementById('status').textContent.startsWith({json.dumps(begin)})")
+        self.reads("status", begin)
 
     def enrol(self, label: str) -> bytes:
         """The release that was sent."""
@@ -112,6 +125,22 @@ class Page:
         self.submit("enrol")
         self.status(f"{label}: ")
         return labelled.split(self.cloud.sent("/examples")[-1])[1]
+
+    def release(self, label: str = "a hat") -> Any:
+        """The release that was sent, decoded."""
+        return wire.decode(self.enrol(label), most_images=64, most_pixels=100_000)
+
+    def confirm(self, selector: str) -> None:
+        """Click a button, and agree."""
+        self.browser.find_element("css selector", selector).click()
+        self.browser.switch_to.alert.accept()
+
+    @contextmanager
+    def changed(self, script: str) -> Iterator[None]:
+        """A browser in which this script runs before a page's own."""
+        added = self.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+        yield
+        self.browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
 
     def accept(self) -> None:
         """Agree to what the server demands now."""

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,9 +69,8 @@ class Cloud:
         """As examples that are new, whatever was enrolled before."""
         examples = [(label, uuid.uuid4().hex) for _ in range(wire.header(release).count)]
         content, kind = labelled.join(examples, release), {"content-type": labelled.MEDIA_TYPE}
-        return self.ask("POST", f"classifiers/{classifier}/examples", content=content, headers=kind)[
-            "classes"
-        ][0]
+        said = self.ask("POST", f"classifiers/{classifier}/examples", content=content, headers=kind)
+        return said["classes"][0]
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +78,8 @@ def cloud(site: Path, tmp_path_factory) -> Iterator[Cloud]:
     """With a model that nobody trained: its answers need not be right, but the same."""
     folder = tmp_path_factory.mktemp("cloud")
     config = FewShotConfig(denoiser_depth=None, precision="float32")
-    card = {
-        **{"config": asdict(config), "spec": SPEC, "channels": 3, "precision": "float32"},
-        **{"shape": list(SHAPE), "weights": {SPEC: 1.0}, "refusal": None},
-    }
+    card = {"config": asdict(config), "spec": SPEC, "channels": 3, "precision": "float32", "refusal": None}
+    card |= {"shape": list(SHAPE)}
     few_shot.make_untrained(3, config, parse(SPEC), card=card).save(folder / "hats.safetensors")
     with Store(f"sqlite:///{folder}/store.db") as store:
         store.create_tenant("museum")
@@ -114,14 +111,8 @@ def train_code(folder: Path) -> Path:
 
 
 def choose_classifier(page: Any, number: str) -> None:
-    page.browser.execute_script(
-        """
-        const list = document.getElementById('classifiers');
-        list.value = arguments[0];
-        list.dispatchEvent(new Event('change'));
-        """,
-        number,
-    )
+    script = "classifiers.value = arguments[0]; classifiers.dispatchEvent(new Event('change'))"
+    page.browser.execute_script(script, number)
 
 
 def hats(kind: int, count: int) -> Tensor:
@@ -131,11 +122,9 @@ def hats(kind: int, count: int) -> Tensor:
     return (stripes + torch.randint(0, 90, (count, *SHAPE), generator=generator)).to(torch.uint8)
 
 
-def test_a_page_and_a_client_get_the_same_answers_for_the_same_releases(
-    open_page: Callable[[str, Any], Any], cloud: Cloud
-):
+def test_a_page_and_a_client_get_the_same_answers_for_the_same_releases(open_page: Any, cloud: Cloud):
     page = open_page(cloud.address, cloud)
-    page.connect({"specs": [SPEC]}, key=cloud.key)
+    page.connect({"spec": SPEC}, key=cloud.key)
     page.write("name", "hats")
     page.submit("create")
     page.status("Created hats.")
@@ -160,21 +149,16 @@ def test_a_page_and_a_client_get_the_same_answers_for_the_same_releases(
     asked = cloud.sent("/classify")[-1]
     answers = cloud.ask("POST", f"classifiers/{ours}/classify", content=asked, headers=RELEASE)["images"]
     expected = [[[each["label"], each["probability"]] for each in image["guesses"]] for image in answers]
-    assert [[label for label, _ in image] for image in shown] == [
-        [label for label, _ in image] for image in expected
-    ]
-    assert [share for image in shown for _, share in image] == pytest.approx(
-        [share for image in expected for _, share in image], rel=1e-4
-    )
+    for image, others in zip(shown, expected, strict=True):
+        assert [label for label, _ in image] == [label for label, _ in others]
+        assert [share for _, share in image] == pytest.approx([share for _, share in others], rel=1e-4)
     assert page.browser.get_log("browser") == []
 
 
-def test_what_is_forgotten_on_the_page_is_gone_from_the_server(
-    open_page: Callable[[str, Any], Any], cloud: Cloud
-):
+def test_what_is_forgotten_on_the_page_is_gone_from_the_server(open_page: Any, cloud: Cloud):
     other = cloud.ask("POST", "classifiers", json={"name": "caps", "model": "hats"})["id"]
     page = open_page(cloud.address, cloud)
-    page.connect({"specs": [SPEC]}, key=cloud.key)
+    page.connect({"spec": SPEC}, key=cloud.key)
     choose_classifier(page, other)
     page.until("return document.getElementById('classes').textContent == 'none yet'")
     for label, kind in (("flat", 4), ("peaked", 5)):
@@ -184,22 +168,19 @@ def test_what_is_forgotten_on_the_page_is_gone_from_the_server(
     page.status("Forgot 2 again.")
     left = cloud.ask("GET", f"classifiers/{other}/classes")
     assert [(each["label"], each["examples"]) for each in left] == [("flat", 2)]
-    page.browser.find_element("css selector", "#classes button").click()
-    page.browser.switch_to.alert.accept()
+    page.confirm("#classes button")
     page.status("Forgot flat.")
     assert cloud.ask("GET", f"classifiers/{other}/classes") == []
 
 
-def test_a_page_makes_the_codes_that_python_makes(open_page: Callable[[str, Any], Any], cloud: Cloud):
+def test_a_page_makes_the_codes_that_python_makes(open_page: Any, cloud: Cloud):
     codes = cloud.ask("POST", "classifiers", json={"name": "coded", "model": "code"})["id"]
     artefact = cloud.folder / "code.safetensors"
     page = open_page(cloud.address, cloud)
-    page.connect({"specs": [""]}, key=cloud.key)  # whichever classifier is the first
+    page.connect({"spec": ""}, key=cloud.key)  # whichever classifier is the first
     choose_classifier(page, codes)
-    page.until("return document.getElementById('spec').textContent == 'code:artefact=code.safetensors'")
-    page.until(
-        "return document.getElementById('guarantee').textContent == 'nothing is proved about its pixels'"
-    )
+    page.reads("spec", "code:artefact=code.safetensors")
+    page.reads("guarantee", "nothing is proved about its pixels")
     assert page.find("export").get_property("hidden")
     assert page.text("exported-help").startswith("The server handed out the network that makes codes.")
     assert page.find("pixels").get_property("hidden")

@@ -26,65 +26,40 @@ def answered(ask: Ask) -> list[tuple[dict[str, Any], Any]]:
     return list(zip(vectors, ask(vectors), strict=True))
 
 
-def wrong(answered: list[tuple[dict[str, Any], Any]], kind: str, *, least: int, name: str = "") -> list[Any]:
-    """The vectors of a kind that were answered otherwise than Python does, of at least so many."""
+@pytest.mark.parametrize(
+    ("kind", "name", "least"),
+    [
+        # A release is that of Python, byte for byte from the same random bits.
+        ("protect", "blur:", 265),
+        ("protect", "pixelize:", 60),
+        ("protect", "gaussian:", 90),
+        ("protect", "dp-pix:", 210),
+        ("protect", "dp-pix-gaussian:", 45),
+        ("clipped noisy", "", 6),
+        ("code", "", 39),
+        ("flips", "", 2),
+        ("other words", "", 2),
+        # So is noise whose comparisons tie often; digits of a probability are those of mpmath.
+        *((kind, "", 5) for kind in ("laplace", "discrete gaussian", "rounded gaussian")),
+        *((kind, "", 18) for kind in ("exp", "logistic", "upper tail")),
+        # Specs, guarantees and refusals are in the words and numbers of Python.
+        ("spec", "", 45),
+        ("bounds", "", 1),
+        ("refused", "", 30),
+        ("guarantee", "", 135),
+        # A picture is cut as Pillow does it, has the digest of Python, and travels in its bytes.
+        *((kind, "", 5) for kind in ("fit", "grey", "digest", "packed")),
+        ("code on the wire", "", 6),
+    ],
+)
+def test_the_page_answers_what_python_does(answered, kind: str, name: str, least: int):
     of_kind = [
         (vector, answer)
         for vector, answer in answered
         if vector["kind"] == kind and vector.get("spec", "").startswith(name)
     ]
     assert len(of_kind) >= least
-    return [(vector, answer) for vector, answer in of_kind if answer != vector["answer"]]
-
-
-@pytest.mark.parametrize(
-    ("name", "least"),
-    [("blur:", 265), ("pixelize:", 60), ("gaussian:", 90), ("dp-pix:", 210), ("dp-pix-gaussian:", 45)],
-)
-def test_a_release_is_that_of_python_byte_for_byte_from_the_same_bits(answered, name: str, least: int):
-    assert wrong(answered, "protect", name=name, least=least) == []
-
-
-@pytest.mark.parametrize("kind", ["laplace", "discrete gaussian", "rounded gaussian"])
-def test_noise_whose_comparisons_tie_often_is_that_of_python(answered, kind: str):
-    assert wrong(answered, kind, least=5) == []
-
-
-@pytest.mark.parametrize("kind", ["exp", "logistic", "upper tail"])
-def test_binary_digits_of_a_probability_are_those_of_mpmath(answered, kind: str):
-    assert wrong(answered, kind, least=18) == []
-
-
-def test_a_spec_is_written_as_python_writes_it(answered):
-    assert wrong(answered, "spec", least=45) == []
-
-
-@pytest.mark.parametrize(("kind", "least"), [("bounds", 1), ("refused", 30)])
-def test_what_protects_nothing_is_refused_at_the_bounds_and_in_the_words_of_python(
-    answered, kind: str, least: int
-):
-    assert wrong(answered, kind, least=least) == []
-
-
-def test_a_guarantee_is_said_in_the_words_and_numbers_of_python(answered):
-    assert wrong(answered, "guarantee", least=135) == []
-
-
-@pytest.mark.parametrize("kind", ["fit", "grey"])
-def test_a_picture_is_cut_and_made_small_as_pillow_does_it(answered, kind: str):
-    assert wrong(answered, kind, least=5) == []
-
-
-def test_the_ledger_knows_an_image_by_the_digest_of_python(answered):
-    assert wrong(answered, "digest", least=5) == []
-
-
-def test_what_travels_of_a_masked_image_is_what_python_packs(answered):
-    assert wrong(answered, "packed", least=5) == []
-
-
-def test_a_clipped_feature_is_that_of_python_from_the_same_bits(answered):
-    assert wrong(answered, "clipped noisy", least=6) == []
+    assert [(vector, answer) for vector, answer in of_kind if answer != vector["answer"]] == []
 
 
 def test_a_noisy_feature_is_that_of_python_up_to_float32(answered):
@@ -92,15 +67,6 @@ def test_a_noisy_feature_is_that_of_python_up_to_float32(answered):
     assert len(pairs) == 3
     for expected, answer in pairs:
         assert answer == pytest.approx(expected, rel=1e-6, abs=1e-6)
-
-
-@pytest.mark.parametrize(("kind", "least"), [("code", 39), ("flips", 2), ("other words", 2)])
-def test_bits_leave_as_those_of_python_from_the_same_random_bits(answered, kind: str, least: int):
-    assert wrong(answered, kind, least=least) == []
-
-
-def test_a_code_of_bits_travels_in_the_bytes_of_python(answered):
-    assert wrong(answered, "code on the wire", least=6) == []
 
 
 def test_fresh_lies_have_the_probability_of_randomised_response(ask: Ask):
@@ -113,28 +79,21 @@ def test_fresh_lies_have_the_probability_of_randomised_response(ask: Ask):
     assert ((found - expected) ** 2 / expected).sum() < 60
 
 
-@pytest.mark.parametrize(
-    ("unit", "count", "noise"),
-    [
-        ("bits", 16, {}),
-        *(("bits", 16, {"flip": flip}) for flip in (0.01, 0.1, 0.45)),
-        ("bits", 12, {"epsilon": 2.5}),
-        ("numbers", 6, {}),
-        *(("numbers", 6, {"norm": norm, "noise": 0.06}) for norm in (0.5, 3)),
-    ],
-)
-def test_the_guarantee_of_a_code_is_that_of_python(ask: Ask, tmp_path: Path, unit: str, count: int, noise):
-    path = write_code(tmp_path / "c.safetensors", shape=(1, 16, 16), **{unit: count})
-    words = ",".join(f"{key}={value}" for key, value in noise.items())
-    (answer,) = ask([{"kind": "code guarantee", "unit": unit, "count": count, "noise": words}])
-    assert answer == str(
-        Code(str(path), **noise).guarantee((1, 16, 16)) or "nothing is proved about its pixels"
-    )
+def test_the_guarantee_of_a_code_is_that_of_python(ask: Ask, tmp_path: Path):
+    bits = [("bits", 16, {}), *(("bits", 16, {"flip": flip}) for flip in (0.01, 0.1, 0.45))]
+    numbers = [("numbers", 6, {}), *(("numbers", 6, {"norm": norm, "noise": 0.06}) for norm in (0.5, 3))]
+    expected, asked = [], []
+    for unit, count, noise in [*bits, ("bits", 12, {"epsilon": 2.5}), *numbers]:
+        path = write_code(tmp_path / "c.safetensors", shape=(1, 16, 16), **{unit: count})
+        proved = Code(str(path), **noise).guarantee((1, 16, 16))
+        expected.append(str(proved or "nothing is proved about its pixels"))
+        words = ",".join(f"{key}={value}" for key, value in noise.items())
+        asked.append({"kind": "code guarantee", "unit": unit, "count": count, "noise": words})
+    assert ask(asked) == expected
 
 
-@pytest.mark.parametrize(
-    ("unit", "noise", "message"),
-    [
+def test_noise_that_a_code_cannot_have_is_refused(ask: Ask):
+    table = [
         ("bits", "flip=0.5", "code: flip=0.5: a bit is flipped with a probability above 0 and below 0.5"),
         ("bits", "flip=0", "code: flip=0: above 0, and at most 1000000000"),
         ("bits", "flip=0.1,epsilon=2", "code: flip and epsilon: leave one out"),
@@ -144,16 +103,13 @@ def test_the_guarantee_of_a_code_is_that_of_python(ask: Ask, tmp_path: Path, uni
         ("bits", "bits=8", "code: bits=8, and this file makes 24 bits"),
         ("numbers", "bits=24", "code: bits=24, and this file makes 24 numbers"),
         ("bits", "epsilon=2", "code: epsilon=2: for at most 16 bits; of 24, write flip="),
-    ],
-)
-def test_noise_that_a_code_cannot_have_is_refused(ask: Ask, unit: str, noise: str, message: str):
-    (answer,) = ask([{"kind": "code refused", "unit": unit, "count": 24, "noise": noise}])
-    assert answer == message
+    ]
+    asked = [{"kind": "code refused", "unit": unit, "count": 24, "noise": noise} for unit, noise, _ in table]
+    assert ask(asked) == [message for _, _, message in table]
 
 
-@pytest.mark.parametrize(
-    ("noise", "key", "value", "expected"),
-    [
+def test_noise_that_excludes_or_needs_other_noise_moves_it(ask: Ask):
+    table = [
         ("", "flip", 0.1, ",flip=0.1"),
         (",epsilon=2", "flip", 0.1, ",flip=0.1"),
         (",flip=0.1", "epsilon", 2, ",epsilon=2"),
@@ -161,12 +117,10 @@ def test_noise_that_a_code_cannot_have_is_refused(ask: Ask, unit: str, noise: st
         ("", "noise", 0.5, ",norm=1,noise=0.5"),
         (",norm=1,noise=0.5", "norm", 2, ",norm=2,noise=0.5"),
         (",norm=2,noise=0.5", "noise", None, ""),
-    ],
-)
-def test_noise_that_excludes_or_needs_other_noise_moves_it(ask: Ask, noise: str, key: str, value, expected):
+    ]
     spec = "code:artefact=c"
-    (answer,) = ask([{"kind": "slid", "spec": spec + noise, "key": key, "value": value}])
-    assert answer == spec + expected
+    asked = [{"kind": "slid", "spec": spec + was, "key": key, "value": value} for was, key, value, _ in table]
+    assert ask(asked) == [spec + expected for *_, expected in table]
 
 
 def test_the_noise_of_a_feature_has_the_covariance_that_is_asked_for(ask: Ask):
@@ -216,26 +170,21 @@ def test_what_the_page_encodes_is_the_bytes_that_python_encodes(ask: Ask):
     assert base64.b64decode(answer) == wire.encode(protect.parse("blur:radius=2").release(image, noise=None))
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("swirl:turns=3", "this page does not protect by swirl"),
-        ("dp-pix:cell=4", "dp-pix: epsilon is missing: write dp-pix:epsilon=..."),
-        ("dp-pix:cell=2.5,epsilon=1", "dp-pix: cell=2.5 is neither a whole number of pixels nor a fraction"),
-        ("blur:radius=wide", "blur: radius=wide is not a number"),
-        ("blur:radius=0", "blur: radius=0 is not above 0: the paper uses 1 to 5"),
-        ("blur:radius=1,width=3", "blur: no parameter width"),
-        ("blur:radius", "blur: write blur:key=value,key=value, not radius"),
-        (
-            "dp-pix:cell=4,epsilon=1,variant=fast",
-            "dp-pix: variant=fast is unknown: choose sound or published",
-        ),
-        ("pixelize:cell=8", "pixelize: cell=8 is larger than the 5x5 images: choose a cell of at most 5"),
-        ("dp-pix:cell=2,epsilon=1e-11", "choose a larger epsilon"),
-        ("gaussian:sigma=1e308", "is too large: choose at most 1000000000"),
-    ],
-)
-def test_what_cannot_be_done_is_said(ask: Ask, spec: str, message: str):
-    values = base64.b64encode(bytes(25)).decode()
-    (answer,) = ask([{"kind": "protect", "spec": spec, "shape": [1, 5, 5], "values": values, "bits": ""}])
-    assert message in answer["error"]
+def test_what_cannot_be_done_is_said(ask: Ask):
+    table = {
+        "swirl:turns=3": "this page does not protect by swirl",
+        "dp-pix:cell=4": "dp-pix: epsilon is missing: write dp-pix:epsilon=...",
+        "dp-pix:cell=2.5,epsilon=1": "dp-pix: cell=2.5 is neither a whole number of pixels nor a fraction",
+        "blur:radius=wide": "blur: radius=wide is not a number",
+        "blur:radius=0": "blur: radius=0 is not above 0: the paper uses 1 to 5",
+        "blur:radius=1,width=3": "blur: no parameter width",
+        "blur:radius": "blur: write blur:key=value,key=value, not radius",
+        "dp-pix:cell=4,epsilon=1,variant=fast": "variant=fast is unknown: choose sound or published",
+        "pixelize:cell=8": "cell=8 is larger than the 5x5 images: choose a cell of at most 5",
+        "dp-pix:cell=2,epsilon=1e-11": "choose a larger epsilon",
+        "gaussian:sigma=1e308": "is too large: choose at most 1000000000",
+    }
+    image = {"shape": [1, 5, 5], "values": base64.b64encode(bytes(25)).decode(), "bits": ""}
+    answers = ask([{"kind": "protect", "spec": spec, **image} for spec in table])
+    for answer, message in zip(answers, table.values(), strict=True):
+        assert message in answer["error"]

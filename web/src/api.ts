@@ -9,9 +9,9 @@ import { LABELLED_TYPE, MEDIA_TYPE, encode, labelled } from "./wire";
 export interface Model {
   name: string;
   kind: string;
-  specs: string[]; // the protections that it was trained for
-  naming?: string[]; // of each, what is proved of who a release shows
-  made_of: (string | null)[]; // of each, the SHA-256 of the artefact that it names
+  spec: string; // the protection that it was trained for
+  naming?: string; // what is proved of who a release shows
+  made_of: string | null; // the SHA-256 of the artefact that the spec names
   shape: [number, number, number];
   device_side?: boolean; // whether the server hands out what makes the codes that it takes
 }

@@ -144,7 +144,7 @@ class Page {
     this.keys.close();
     element("connected").hidden = false;
     select("models").replaceChildren(
-      ...this.models.map(({ name, specs }) => made("option", { value: name }, `${name} (${specs.join(", ")})`)),
+      ...this.models.map(({ name, spec }) => made("option", { value: name }, `${name} (${spec})`)),
     );
     element<HTMLDetailsElement>("new-classifier").open = !this.classifiers.length;
     this.listClassifiers();
@@ -187,7 +187,7 @@ class Page {
     element("actions").hidden = true; // until pictures have the shape of the model
     element("delete-classifier").hidden = !classifier;
     element("enrolled").hidden = !classifier;
-    const specs = model?.specs ?? EXAMPLES;
+    const specs = model ? [model.spec] : EXAMPLES;
     select("kinds").replaceChildren(
       ...specs.map((each) => made("option", { value: each }, model ? each : nameOf(each))),
     );
@@ -250,14 +250,14 @@ class Page {
   }
 
   private get madeOf(): string | null {
-    return this.model?.made_of[select("kinds").selectedIndex] ?? null;
+    return this.model?.made_of ?? null;
   }
 
   /** Whether what this spec makes is what the model was trained for. */
   private get fits(): boolean {
     const { spec } = this;
-    const specs = this.model?.specs ?? [];
-    return hasOwnNoise(spec) ? specs.some((each) => nameOf(each) === nameOf(spec)) : specs.includes(spec);
+    const wanted = this.model?.spec;
+    return wanted === spec || (wanted !== undefined && hasOwnNoise(spec) && nameOf(wanted) === nameOf(spec));
   }
 
   /** How pictures would leave, but for noise that is the user's own. */
@@ -267,9 +267,7 @@ class Page {
 
   /** What is proved of who a release shows, as the service says; "" of a setting that it does not demand. */
   private get naming(): string {
-    const specs = this.model?.specs ?? [];
-    const number = specs.indexOf(this.spec);
-    return this.model?.naming?.[number] ?? "";
+    return (this.model?.spec === this.spec && this.model?.naming) || "";
   }
 
   private get pinned(): string | null {

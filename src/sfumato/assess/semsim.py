@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sfumato import artefacts
 from sfumato.errors import ArtefactError, ConfigError
-from sfumato.networks.encoders.embedding import NETWORKS, Embedding
+from sfumato.networks.encoders.small import NETWORKS, Embedding
 from sfumato.networks.encoders.squeeze_net import STAGES
 from sfumato.networks.stage_distance import KINDS, LEAST_SIZE, StageDistance
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights

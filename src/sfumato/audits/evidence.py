@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from sfumato.audits.findings import Finding, Report, Table, Verdict
+from sfumato.audits.findings import Finding, Report, Table, Verdict, interval
 from sfumato.audits.risks import Kind, Risk
 from sfumato.dp.guarantee import round_up
 from sfumato.errors import ConfigError
@@ -195,7 +195,7 @@ def _judge(risks: Sequence[Risk], threshold: float) -> _Judgement:
     if not measured:
         return _Judgement("not shown", f"No adversary was tried from {count}; proved: {figure}.", figure)
     risk, share = max(measured, key=lambda pair: (pair[1].low >= threshold, pair[1].high))
-    figure = _interval(share)
+    figure = interval(share)
     found = f"{risk.secret}, {figure} from {count}, by the {risk.adversary}"
     if share.low >= threshold:
         return _Judgement("above", f"At least one adversary is above {limit}: {found}.", figure)
@@ -298,9 +298,7 @@ def _tabulate(risks: Sequence[Risk], beyond: bool) -> Table:
 
 
 def _interval(rate: Estimate | None) -> str:
-    if rate is None:
-        return "–"
-    return f"{percent(rate.value)} ({100 * rate.low:.1f}\u00a0to\u00a0{100 * rate.high:.1f})"
+    return "–" if rate is None else interval(rate)
 
 
 def _share(share: float | None) -> str:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from sfumato.audits.risks import Risk
+from sfumato.study.choose.estimates import Estimate, percent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -136,6 +137,11 @@ class Report:
     limits: tuple[str, ...] = ()
     risks: tuple[Risk, ...] = ()
     origin: tuple[tuple[str, str], ...] = ()
+
+
+def interval(rate: Estimate) -> str:
+    """A share with its interval, in percent."""
+    return f"{percent(rate.value)} ({100 * rate.low:.1f} to {100 * rate.high:.1f})"
 
 
 def as_text(report: Report) -> str:

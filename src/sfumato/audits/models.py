@@ -6,8 +6,8 @@ A file of weights cannot run code. Your own architecture is code, and runs: see 
 import copy
 import importlib.util
 import math
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,22 +42,65 @@ def open_model(
         ConfigError: no such model, or the number of classes is missing.
         DataError: the function fails, or does not return a module.
     """
+    own = _import(name) if runs_code(name) else None
+    if own is None and not name.endswith(".safetensors"):
+        if name not in CLASSIFIERS:
+            raise ConfigError(
+                f"no network is called {name!r}: {did_you_mean(name, CLASSIFIERS)}; one of your own is "
+                "FILE.py:FUNCTION, and a trained classifier FILE.safetensors"
+            )
+        if classes is None:
+            raise ConfigError(f"{name} needs its number of classes: --classes 10")
+
+    def make() -> nn.Module:
+        if own is None:
+            return make_classifier(name, shape, classes or 0)
+        try:
+            network = own()
+        except Exception as error:
+            raise DataError(f"{name}: failed ({type(error).__name__}: {error})") from error
+        if not isinstance(network, nn.Module):
+            raise DataError(f"{name}: returned {type(network).__name__}: return an nn.Module")
+        return network
+
     if name.endswith(".safetensors"):
-        from sfumato.learn.classifier import load
+        from sfumato.learn.classifier import load as load_classifier
 
-        return _as_trained(load(name).network)
-    make = _own_network(name) if runs_code(name) else _named_network(name, shape, classes)
-    if weights is not None:
-        return _as_trained(load_weights(make, weights, source="--weights has the state dict of --model"))
-    with initial_weights(0):
-        return _as_trained(make())
+        model: nn.Module = load_classifier(name).network
+    elif weights is not None:
+        model = load_weights(make, weights, source="--weights has the state dict of --model")
+    else:
+        with initial_weights(0):
+            model = make()
+    for module in model.train().modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.eval()
+    return model
 
 
-def check_takes(model: nn.Module, shape: tuple[int, int, int], *, logits: bool = True) -> int:
-    """Run a copy of a model on two grey images, and return the number of its classes, or of its outputs.
+def _import(name: str) -> Any:
+    """Import the user's own function that makes the network."""
+    source, _, function = name.rpartition(":")
+    try:
+        if not source.endswith(".py"):
+            return load(name)
+        found = importlib.util.spec_from_file_location("sfumato_audited_model", source)
+        if found is None or found.loader is None:
+            raise ImportError("no such file")
+        module = importlib.util.module_from_spec(found)
+        found.loader.exec_module(module)
+        return getattr(module, function)
+    except SfumatoError:
+        raise
+    except Exception as error:
+        raise DataError(f"{name}: cannot be imported ({type(error).__name__}: {error})") from error
+
+
+def check_takes(model: nn.Module, shape: tuple[int, int, int]) -> int:
+    """Run a copy of a model on two grey images, and return the number of its classes.
 
     Raises:
-        ConfigError: it fails on images of this shape, (C, H, W), or does not return (N, classes) `logits`.
+        ConfigError: it fails on images of this shape, (C, H, W), or does not return (N, classes) logits.
     """
     size = "x".join(map(str, shape))
     try:
@@ -74,57 +117,8 @@ def check_takes(model: nn.Module, shape: tuple[int, int, int], *, logits: bool =
             f"({type(error).__name__}: {shorten(str(error))})"
         ) from error
     made = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
-    if not isinstance(given, Tensor) or made[:1] != (2,) or (logits and len(made) != 2):
+    if not isinstance(given, Tensor) or len(made) != 2 or made[0] != 2:
         raise ConfigError(
             f"--shape {size}: the model makes {made} of two such images: it has to return (2, classes) logits"
         )
-    return int(given[0].numel())
-
-
-def _named_network(name: str, shape: tuple[int, int, int], classes: int | None) -> Callable[[], nn.Module]:
-    if name not in CLASSIFIERS:
-        raise ConfigError(
-            f"no network is called {name!r}: {did_you_mean(name, CLASSIFIERS)}; one of your own is "
-            "FILE.py:FUNCTION, and a trained classifier FILE.safetensors"
-        )
-    if classes is None:
-        raise ConfigError(f"{name} needs its number of classes: --classes 10")
-    return lambda: make_classifier(name, shape, classes)
-
-
-def _own_network(name: str) -> Callable[[], nn.Module]:
-    """Import the user's own function that makes the network."""
-    source, _, function = name.rpartition(":")
-    try:
-        if source.endswith(".py"):
-            found = importlib.util.spec_from_file_location("sfumato_audited_model", source)
-            if found is None or found.loader is None:
-                raise ImportError("no such file")
-            module = importlib.util.module_from_spec(found)
-            found.loader.exec_module(module)
-            make = getattr(module, function)
-        else:
-            make = load(name)
-    except SfumatoError:
-        raise
-    except Exception as error:
-        raise DataError(f"{name}: cannot be imported ({type(error).__name__}: {error})") from error
-
-    def build() -> nn.Module:
-        try:
-            network = make()
-        except Exception as error:
-            raise DataError(f"{name}: failed ({type(error).__name__}: {error})") from error
-        if not isinstance(network, nn.Module):
-            raise DataError(f"{name}: returned {type(network).__name__}: return an nn.Module")
-        return network
-
-    return build
-
-
-def _as_trained(model: nn.Module) -> nn.Module:
-    model.train()
-    for module in model.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
-            module.eval()
-    return model
+    return int(given.shape[1])

@@ -32,65 +32,56 @@ def report(subject: str, audited: Sequence[Audited]) -> Report:
     convicted = [each.spec for each in audited if each.result.convicted]
     unstated = [each.spec for each in audited if each.result.stated is None]
     told = any(each.result.stated is None and each.result.lower > 0 for each in audited)
-    apart = ", and neighbouring images are told apart" if told else ""
+    sentence = "No fault was found in the stated guarantee: release with it, within that guarantee."
+    if unstated:
+        apart = ", and neighbouring images are told apart" if told else ""
+        sentence = (
+            f"No guarantee is stated for {', '.join(unstated)}{apart}: "
+            "if you need a proof, use a protection that states one."
+        )
     if convicted:
         sentence = (
             f"Do not release with {', '.join(convicted)}: it gives away more than it states. "
             "Report this as a bug."
         )
-    elif unstated:
-        sentence = (
-            f"No guarantee is stated for {', '.join(unstated)}{apart}: "
-            "if you need a proof, use a protection that states one."
-        )
-    else:
-        sentence = "No fault was found in the stated guarantee: release with it, within that guarantee."
     return Report(
         audit="protection",
         subject=subject,
         sentence=sentence,
-        findings=tuple(_finding(number, each) for number, each in enumerate(audited)),
+        findings=tuple(_finding(number, each) for number, each in enumerate(audited, 1)),
         limits=("An audit can convict a protection; it cannot acquit one.",),
-        risks=tuple(risk for each in audited for risk in _risks(each)),
+        risks=tuple(  # proofs against naming: no adversary was tried on people
+            Risk(
+                kind="singling out",
+                secret="identity",
+                releases=releases,
+                adversary=f"anybody who chooses among {PEOPLE} equally likely people, by {each.spec}",
+                rate=None,
+                control=1 / PEOPLE,
+                proved=bound,
+                source="proof",
+            )
+            for each in audited
+            for releases, bound in each.bounds.items()
+        ),
     )
-
-
-def _risks(audited: Audited) -> list[Risk]:
-    """The proofs against naming: no adversary was tried on people."""
-    return [
-        Risk(
-            kind="singling out",
-            secret="identity",
-            releases=releases,
-            adversary=f"anybody who chooses among {PEOPLE} equally likely people, by {audited.spec}",
-            rate=None,
-            control=1 / PEOPLE,
-            proved=bound,
-            source="proof",
-        )
-        for releases, bound in audited.bounds.items()
-    ]
 
 
 def _finding(number: int, audited: Audited) -> Finding:
     result = audited.result
-    verdict: Verdict = "bounded" if result.stated is not None else "not shown"
-    if result.convicted or (result.stated is None and result.lower > 0):
-        verdict = "leaks"
-    rows = [("told apart", str(result))]
-    if audited.naming:
-        rows.append(("naming", audited.naming))
+    verdict: Verdict = "bounded"
+    sentence = "Neighbouring images were not told apart better than the guarantee allows."
+    if result.stated is None:
+        verdict, nearly = ("leaks", "") if result.lower > 0 else ("not shown", "not ")
+        sentence = f"It states no guarantee, and neighbouring images were {nearly}told apart."
+    if result.convicted:
+        verdict, sentence = "leaks", "Neighbouring images can be told apart better than the guarantee allows."
+    rows = [("told apart", str(result)), *([("naming", audited.naming)] if audited.naming else [])]
     return Finding(
-        name=f"protection-{number + 1}",
+        name=f"protection-{number}",
         title=audited.spec,
         verdict=verdict,
-        sentence=(
-            "Neighbouring images can be told apart better than the guarantee allows."
-            if result.convicted
-            else "Neighbouring images were not told apart better than the guarantee allows."
-            if result.stated is not None
-            else "It states no guarantee, and neighbouring images were told apart."
-        ),
+        sentence=sentence,
         table=Table(("question", "answer"), tuple(rows)),
         figures={**asdict(result), "spec": audited.spec, "convicted": result.convicted},
     )

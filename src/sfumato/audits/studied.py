@@ -5,9 +5,11 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from sfumato.audits.evidence import RELEASES, THRESHOLD, Case
-from sfumato.audits.risks import Kind, Risk
+from sfumato.audits.findings import interval
+from sfumato.audits.risks import Risk
 from sfumato.base.proportions import over_people
 from sfumato.errors import ConfigError
 from sfumato.protect.naming import bound_naming
@@ -81,6 +83,7 @@ def read_case(
     )
     file = path / "study.json" if path.is_dir() else path
     options = f"--protection {quote(spec)} --threshold {threshold:g}"
+    by_table = [("Condition", _BY_TABLE)] if advice.by_table and spec == recommended else []
     used = [record for record in mine if record.kind in (*_KINDS, "accuracy")]
     return Case(
         subject=f"Releases by {spec}, in the study “{study['title']}”",
@@ -95,7 +98,7 @@ def read_case(
                 f"{data['images']:,} images of {data['shape'][2]} x {data['shape'][1]} pixels "
                 f"({data['source']}). Adversaries learn from others.",
             ),
-            *([("Condition", _BY_TABLE)] if advice.by_table and spec == recommended else []),
+            *by_table,
         ),
         risks=(
             *_of_many(study, records, mine, proof, spec),
@@ -132,9 +135,16 @@ def _bound(proof: proved.Result | None, prior: float, releases: int) -> float | 
     return least if least < 1 else None
 
 
-def _of_people(share: float, people: int) -> Estimate:
-    """A share with its interval, if each person is one trial."""
-    return Estimate(share, *over_people([share] * people, [1.0] * people), seeds=1)
+def _accepts(share: float, words: str, **more: Any) -> Risk:
+    """How often somebody accepts what is one person's, if each person is one trial."""
+    rate = Estimate(share, *over_people([share] * more["people"], [1.0] * more["people"]), seeds=1)
+    adversary = f"{words} as one person's, with 1 in 100 false alarms"
+    return Risk(kind="linkability", adversary=adversary, rate=rate, control=_FALSE_ALARMS, **more)
+
+
+def _risk_of_people(rates: Sequence[float], **more: Any) -> Risk:
+    """A risk with the worst of the shares of its people."""
+    return Risk(worst=max(rates), named_often=over_half(rates), **more)
 
 
 def _of_many(
@@ -147,48 +157,30 @@ def _of_many(
         point, points = curve and curve.after(n), [each for each in every if each.releases == n]
         if not point:
             continue
-        people, panel = len(point.hits.probes), round(1 / point.chance)
-        chosen = " or ".join(dict.fromkeys(name for each in points for name in each.chosen))
-        figures: tuple[tuple[Kind, str, Estimate, list[float], float | None], ...] = (
-            (
-                "singling out",
-                f"adversary who knows earlier releases of {panel} people at a time ({chosen})",
-                point.named,
-                [rate for each in points for rate in each.named],
-                _bound(proof, point.chance, n),
-            ),
-            (
-                "linkability",
-                f"adversary who links the labels of two services, {panel} people at a time",
-                point.linked,
-                [rate for each in points for rate in each.linked],
-                None,
-            ),
+        panel, chosen = (
+            round(1 / point.chance),
+            " or ".join(dict.fromkeys(n for p in points for n in p.chosen)),
         )
-        for kind, adversary, rate, rates, bound in figures:
-            yield Risk(
-                kind=kind,
-                secret=study["task"]["sensitive"],
-                releases=n,
-                adversary=adversary,
-                rate=rate,
-                control=point.chance,
-                worst=max(rates),
-                named_often=over_half(rates),
-                proved=bound,
-                people=people,
-                source=_source(mine, "many"),
-            )
-        yield Risk(
+        known: dict[str, Any] = {"secret": study["task"]["sensitive"], "releases": n}
+        known |= {"people": len(point.hits.probes), "source": _source(mine, "many")}
+        yield _risk_of_people(
+            [rate for each in points for rate in each.named],
+            kind="singling out",
+            adversary=f"adversary who knows earlier releases of {panel} people at a time ({chosen})",
+            rate=point.named,
+            control=point.chance,
+            proved=_bound(proof, point.chance, n),
+            **known,
+        )
+        yield _risk_of_people(
+            [rate for each in points for rate in each.linked],
             kind="linkability",
-            secret=study["task"]["sensitive"],
-            releases=n,
-            adversary="adversary who accepts a set as one person's, with 1 in 100 false alarms",
-            rate=_of_people(point.accepted, people),
-            control=_FALSE_ALARMS,
-            people=people,
-            source=_source(mine, "many"),
+            adversary=f"adversary who links the labels of two services, {panel} people at a time",
+            rate=point.linked,
+            control=point.chance,
+            **known,
         )
+        yield _accepts(point.accepted, "adversary who accepts a set", **known)
 
 
 def _of_one(
@@ -200,35 +192,23 @@ def _of_one(
         if protection != spec:
             continue
         infers = isinstance(risk, estimates.Inference)
-        kind, rates = "inference" if infers else "attack", risk.strongest.rates
-        people = len(rates)
-        yield Risk(
+        record, rates = "inference" if infers else "attack", risk.strongest.rates
+        known: dict[str, Any] = {"releases": 1, "people": len(rates), "source": _source(mine, record, name)}
+        known["secret"] = name if infers else study["task"]["sensitive"]
+        yield _risk_of_people(
+            rates,
             kind="inference" if infers else "singling out",
-            secret=name if infers else study["task"]["sensitive"],
-            releases=1,
             adversary=risk.adversary,
             rate=risk.top1,
             control=risk.chance,
-            worst=max(rates),
-            named_often=over_half(rates),
             proved=None if infers else _bound(proof, risk.chance, 1),
-            people=people,
-            source=_source(mine, kind, name),
+            **known,
         )
-        results = [each.result for each in mine if each.kind == kind and name in each.cell.which]
+        results = [each.result for each in mine if each.kind == record and name in each.cell.which]
         accepted = [getattr(result, _ACCEPTED, None) for result in results]
         if not infers and None not in accepted:
-            yield Risk(
-                kind="linkability",
-                secret=study["task"]["sensitive"],
-                releases=1,
-                adversary=f"{ATTACKS[name].words}, who accepts a photograph and a release as one person's, "
-                "with 1 in 100 false alarms",
-                rate=_of_people(statistics.fmean(rate or 0.0 for rate in accepted), people),
-                control=_FALSE_ALARMS,
-                people=people,
-                source=_source(mine, kind, name),
-            )
+            share = statistics.fmean(rate or 0.0 for rate in accepted)
+            yield _accepts(share, f"{ATTACKS[name].words}, who accepts a photograph and a release", **known)
 
 
 def _of_labels(study: Study, mine: Sequence[Record], people: int | None) -> Iterable[Risk]:
@@ -254,10 +234,7 @@ def _of_labels(study: Study, mine: Sequence[Record], people: int | None) -> Iter
 def _utility(study: Study, records: Sequence[Record], spec: str) -> tuple[tuple[str, str], ...]:
     """The accuracy of each learner, between clear images and guessing."""
     rows = [
-        (
-            f"{words}, {estimates.learner_in_words(learner)}",
-            f"{percent(rate.value)} ({100 * rate.low:.1f} to {100 * rate.high:.1f})",
-        )
+        (f"{words}, {estimates.learner_in_words(learner)}", interval(rate))
         for words, wanted in (
             (f"{study['task']['target']} from releases", spec),
             ("from clear images", "none"),

@@ -58,21 +58,13 @@ class TrainingAuditConfig:
             raise ConfigError(f"confidence={self.confidence:g}: must be between 0 and 1, such as 0.99")
 
 
-_USUAL = TrainingAuditConfig()
-
-
 def with_canaries(
     config: MetaConfig, audit: TrainingAuditConfig, settings: Mapping[str, float] | None = None
 ) -> MetaConfig:
     """Adapt a training to canaries: one linear layer, and a public norm that clips each of them.
 
-    Args:
-        config: with `private`.
-        audit: see TrainingAuditConfig.
-        settings: for the clipping policy; None for CANARY_SETTINGS.
-
-    Raises:
-        ConfigError: the training has no guarantee, or one for overlapping tasks.
+    `settings` are of the clipping policy; None for CANARY_SETTINGS. Raises ConfigError: the training has no
+    guarantee, or one for overlapping tasks.
     """
     private = config.private
     if private is None:
@@ -81,21 +73,11 @@ def with_canaries(
         raise ConfigError(
             f"pool_tasks={private.pool_tasks}: canaries are for tasks that share no class; leave it out"
         )
-    chosen = CANARY_SETTINGS[private.clipping] if settings is None else settings
-    return replace(
-        config,
-        network="linear",
-        width=None,
-        start=None,
-        layers=None,
-        shifts=0,
-        precision="float32",
-        steps=audit.steps,
-        tasks=audit.canaries // 2,
-        private=replace(
-            private, settings=dict(chosen), noise_multiplier=None, start_noise=None, inner_noise=0.0
-        ),
-    )
+    chosen = dict(CANARY_SETTINGS[private.clipping] if settings is None else settings)
+    promise = replace(private, settings=chosen, noise_multiplier=None, inner_noise=0.0)
+    size: dict[str, Any] = {"network": "linear", "width": None, "start": None, "shifts": 0}
+    size |= {"precision": "float32", "steps": audit.steps, "tasks": audit.canaries // 2}
+    return replace(config, private=promise, **size)
 
 
 def audit_training(
@@ -104,8 +86,8 @@ def audit_training(
     card: Mapping[str, Any] | None = None,
     settings: Mapping[str, float] | None = None,
     subject: str = "A private meta-training",
-    audit: TrainingAuditConfig = _USUAL,
-    progress: Callable[[int, int], None] | None = None,
+    audit: TrainingAuditConfig | None = None,
+    progress: Callable[[int, int], None] = lambda done, planned: None,
 ) -> Report:
     """Bound from below how much a private meta-training reveals about one task, against its statement.
 
@@ -120,38 +102,50 @@ def audit_training(
     Raises:
         ConfigError: see with_canaries, and learn.canaries.audit_canaries.
     """
-    report = progress or (lambda done, planned: None)
-    report(0, 2)
+    audit = audit or TrainingAuditConfig()
     canaries = with_canaries(config, audit, settings)
     side = math.ceil(math.sqrt(_SPARE * audit.canaries))
-
-    def audit_once(config: MetaConfig, *, of_mu: bool) -> OneRunAudit:
-        return audit_canaries(
-            config,
-            places=audit.canaries,
-            image=(1, side, side),
-            runs=audit.runs,
-            of_mu=of_mu,
-            confidence=audit.confidence,
-            seed=audit.seed,
-        )
-
-    sampled = audit_once(canaries, of_mu=False)
-    report(1, 2)
-    everyone = audit_once(replace(canaries, tasks=audit.canaries), of_mu=True)
-    report(2, 2)
+    effort: dict[str, Any] = {
+        "places": audit.canaries,
+        "runs": audit.runs,
+        "confidence": audit.confidence,
+        "seed": audit.seed,
+    }
+    progress(0, 2)
+    sampled = audit_canaries(canaries, image=(1, side, side), of_mu=False, **effort)
+    progress(1, 2)
+    whole = replace(canaries, tasks=audit.canaries)
+    everyone = audit_canaries(whole, image=(1, side, side), of_mu=True, **effort)
+    progress(2, 2)
     findings = [
         _of_canaries("sampled", "With half of the tasks in each step", sampled),
         _of_canaries("every-step", "With all tasks in every step", everyone),
+        *([] if card is None else [_of_card(card)]),
     ]
-    if card is not None:
-        findings.append(_of_card(config, card))
+    leaking = [finding.name for finding in findings if finding.verdict == "leaks"]
+    sentence = (
+        f"No fault was seen in the training: rely on the eps = {round_up(sampled.stated or 0)} that it "
+        f"states, and on no less. The canaries prove {round_down(sampled.lower)} of it."
+    )
+    if leaking:
+        sentence = (
+            "Do not train on private tasks this way: it gives away more about a task than it states. "
+            "Report this as a bug."
+        )
+    if leaking == ["card"]:
+        sentence = (
+            "Do not rely on this card's statement: with the noise that it names, the training costs more."
+        )
     return Report(
         audit="training",
         subject=subject,
-        sentence=_sentence(findings, sampled),
+        sentence=sentence,
         findings=tuple(findings),
-        changes=_changes(findings),
+        changes=(
+            "Delete this model, and train again when the fault is fixed."
+            if leaking
+            else "Train with a smaller epsilon if the accuracy allows it: nothing else gives away less.",
+        ),
         limits=(
             "An audit can convict a training; it cannot acquit one.",
             f"The trainings have {audit.steps} steps of one linear layer, and noise for these. How tasks are "
@@ -163,34 +157,29 @@ def audit_training(
 
 
 def _of_canaries(name: str, title: str, result: OneRunAudit) -> Finding:
-    symbol = SYMBOLS[result.definition]
+    symbol, only = SYMBOLS[result.definition], "only " if result.convicted else ""
     return Finding(
         name=name,
         title=title,
         verdict="leaks" if result.convicted else "bounded",
         sentence=(
             f"{result.guesses.right} of {result.guesses.guesses} guesses at the canaries are right, which "
-            f"proves {symbol} >= {round_down(result.lower)}; "
-            f"{'only ' if result.convicted else ''}{symbol} = {result.stated:.4g} is stated."
+            f"proves {symbol} >= {round_down(result.lower)}; {only}{symbol} = {result.stated:.4g} is stated."
         ),
         table=Table(("question", "answer"), (("canaries", str(result)),)),
         figures={**asdict(result), "convicted": result.convicted},
     )
 
 
-def _of_card(config: MetaConfig, card: Mapping[str, Any]) -> Finding:
+def _of_card(card: Mapping[str, Any]) -> Finding:
     """Check whether a card's epsilon follows from its noise."""
-    stated, private = card["privacy"], config.private
-    assert private is not None
+    stated = card["privacy"]
     stretches = [accounting.Stretch(stated["noise_multiplier"], stated["rate"], card["steps"])]
-    if private.start_noise is not None:
-        stretches.insert(0, accounting.Stretch(private.start_noise, 1.0, 1))
     computed = accounting.epsilon(stretches, stated["delta"])
-    follows = computed <= stated["epsilon"] * (1 + 1e-9)
     return Finding(
         name="card",
         title="The statement of the card",
-        verdict="bounded" if follows else "leaks",
+        verdict="bounded" if computed <= stated["epsilon"] * (1 + 1e-9) else "leaks",
         sentence=(
             f"The card states eps = {round_up(stated['epsilon'])} at delta = {stated['delta']:g}. "
             f"{card['steps']} steps with its noise of {stated['noise_multiplier']:g} on "
@@ -198,25 +187,3 @@ def _of_card(config: MetaConfig, card: Mapping[str, Any]) -> Finding:
         ),
         figures={"stated": stated["epsilon"], "computed": computed, "delta": stated["delta"]},
     )
-
-
-def _sentence(findings: list[Finding], sampled: OneRunAudit) -> str:
-    leaking = [finding.name for finding in findings if finding.verdict == "leaks"]
-    if leaking == ["card"]:
-        return "Do not rely on this card's statement: with the noise that it names, the training costs more."
-    if leaking:
-        return (
-            "Do not train on private tasks this way: it gives away more about a task than it states. "
-            "Report this as a bug."
-        )
-    return (
-        "No fault was seen in the training: rely on the eps = "
-        f"{round_up(sampled.stated or 0)} that it states, and on no less. The canaries prove "
-        f"{round_down(sampled.lower)} of it."
-    )
-
-
-def _changes(findings: list[Finding]) -> tuple[str, ...]:
-    if any(finding.verdict == "leaks" for finding in findings):
-        return ("Delete this model, and train again when the fault is fixed.",)
-    return ("Train with a smaller epsilon if the accuracy allows it: nothing else gives away less.",)

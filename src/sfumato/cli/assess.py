@@ -12,13 +12,13 @@ from typer.core import TyperGroup
 
 from sfumato.base.files import check_writable, printable
 from sfumato.cli.options import Split
-from sfumato.cli.show import AsJson, bar, bars, print_json, print_table, stderr
+from sfumato.cli.show import AsJson, bar, bars, print_json, print_table
 from sfumato.cli.sources import SplitBy, Strict, of_split
 from sfumato.errors import ConfigError, DataError, did_you_mean, require
 
 if TYPE_CHECKING:
     from sfumato.assess.beside_people import Ranking
-    from sfumato.assess.pairs import Measure, OfSqueezeNet, Scores
+    from sfumato.assess.pairs import Measure, Scores
     from sfumato.study.lab.ranks import Ranked
 
 SqueezeNet = Annotated[
@@ -87,7 +87,10 @@ def images(
     Example: sfumato assess images photos released --out leaks
     """
     from sfumato.assess import pairs
+    from sfumato.assess import semsim as learned
     from sfumato.assess.frechet import OF_SQUEEZENET
+    from sfumato.assess.perceptual import Perceptual
+    from sfumato.networks import MTCNN, MobileFaceNet
 
     for folder in (originals, others):
         if out is not None and out.resolve().is_relative_to(folder.resolve()):
@@ -97,7 +100,25 @@ def images(
         check_writable(out, folder=True)
         require("the picture of the worst pairs", "study", "matplotlib")
     of_squeezenet = None if squeezenet is None else pairs.OfSqueezeNet(squeezenet)
-    measures = _measures(of_squeezenet, lpips, backbone, heads, faces, detector, semsim)
+    measures = list(pairs.PIXELS)
+    if of_squeezenet is not None:
+        measures.append(of_squeezenet.measure())
+    if lpips is not None and backbone is not None and heads is not None:
+        loaded = Perceptual.load(network=lpips, backbone=backbone, heads=heads)
+        measures.append(pairs.Measure("lpips", loaded.name, loaded.distance, -1))
+    elif (lpips, backbone, heads) != (None, None, None):
+        raise ConfigError("LPIPS needs a network, weights and heads: give --lpips, --backbone and --heads")
+    if faces is not None:
+        finder = None if detector is None else MTCNN.load(detector)
+        measures.append(pairs.face_similarity(MobileFaceNet.load(faces), finder))
+    elif detector is not None:
+        raise ConfigError("a detector cuts faces for a recogniser: name its weights with --faces")
+    if semsim is not None:
+        trained = learned.load(semsim)
+        measures.append(pairs.Measure("semsim", "SemSim", trained.distance, -1))
+        if isinstance(trained, learned.PerceptualSemSim):
+            title = "probability that a person recognises it (semsim-perceptual)"
+            measures.append(pairs.Measure("recognised", title, trained.probability, 1))
     if sort_by not in (known := {each.name: each for each in measures}):
         raise ConfigError(f"--sort-by {sort_by}: {did_you_mean(sort_by, known)}")
     found = pairs.find(originals, others, common=common)
@@ -138,42 +159,6 @@ def images(
         raise typer.Exit(1)
 
 
-def _measures(
-    of_squeezenet: "OfSqueezeNet | None",
-    lpips: str | None,
-    backbone: Path | None,
-    heads: Path | None,
-    faces: Path | None,
-    detector: Path | None,
-    semsim: Path | None,
-) -> "list[Measure]":
-    from sfumato.assess import semsim as learned
-    from sfumato.assess.pairs import PIXELS, Measure, face_similarity
-    from sfumato.assess.perceptual import Perceptual
-    from sfumato.networks import MTCNN, MobileFaceNet
-
-    measures = list(PIXELS)
-    if of_squeezenet is not None:
-        measures.append(of_squeezenet.measure())
-    if lpips is not None and backbone is not None and heads is not None:
-        loaded = Perceptual.load(network=lpips, backbone=backbone, heads=heads)
-        measures.append(Measure("lpips", loaded.name, loaded.distance, -1))
-    elif (lpips, backbone, heads) != (None, None, None):
-        raise ConfigError("LPIPS needs a network, weights and heads: give --lpips, --backbone and --heads")
-    if faces is not None:
-        finder = None if detector is None else MTCNN.load(detector)
-        measures.append(face_similarity(MobileFaceNet.load(faces), finder))
-    elif detector is not None:
-        raise ConfigError("a detector cuts faces for a recogniser: name its weights with --faces")
-    if semsim is not None:
-        trained = learned.load(semsim)
-        measures.append(Measure("semsim", "SemSim", trained.distance, -1))
-        if isinstance(trained, learned.PerceptualSemSim):
-            title = "probability that a person recognises it (semsim-perceptual)"
-            measures.append(Measure("recognised", title, trained.probability, 1))
-    return measures
-
-
 def _in_numbers(scores: "Scores", measure: "Measure") -> dict[str, Any]:
     """Summarise one measure over all pairs, for JSON."""
     from sfumato.assess.pairs import summarise
@@ -193,7 +178,6 @@ def _in_numbers(scores: "Scores", measure: "Measure") -> dict[str, Any]:
 
 
 def _print_measures(scores: "Scores", measures: "list[Measure]") -> None:
-
     from sfumato.assess.pairs import summarise
 
     table = Table("measure")
@@ -262,7 +246,6 @@ def agreement(
 
 
 def _print_ranked(ranked: "dict[str, Ranking]", *, asked_semsim: bool) -> None:
-
     table = Table("data set", "measure", "Kendall (95% interval)", "Spearman (95% interval)")
     for source, each in ranked.items():
         for name, found in [*each.measures.items(), ("judges again", each.reliability)]:
@@ -327,7 +310,7 @@ def log_rank(
     images = of_split(data, shape, label=label, split=split, split_by=split_by, strict=strict)
     people = images.label(label).codes
     found, kept = [], []
-    with bars(stderr()) as progress:
+    with bars() as progress:
         for protection in progress.track(protections, description="protections"):
             found.append(rank_privacy(protection, images.images, people, config))
             kept.append(attribute_accuracies(protection, images, seed))
@@ -353,7 +336,6 @@ def _ranks_in_numbers(ranked: "Ranked", accuracies: dict[str, float]) -> dict[st
 
 
 def _print_ranks(found: "list[Ranked]", kept: list[dict[str, float]], releases: int) -> None:
-
     from sfumato.dp.naming import ASSUMED
     from sfumato.study.lab.ranks import DENSITY
 

@@ -124,7 +124,7 @@ def _read_table(
     insecure: bool,
 ) -> "tuple[AnswerTable, Code]":
     """Read the table of a file; ask the service for it if the file is missing, or to refresh it."""
-    from sfumato.base.files import printable
+    from sfumato.base.files import printable, whole
     from sfumato.device.client import look_up
     from sfumato.device.client.connection import check_url
     from sfumato.device.client.demands import check_signer, parse_protection
@@ -143,7 +143,8 @@ def _read_table(
         with connect(url, key_file, None, ledger, insecure=insecure) as cloud:
             table = cloud.answer_table(classifier=classifier, known=found)
         if table is not found:
-            look_up.save(table, path)
+            with whole(path) as temporary:
+                temporary.write_bytes(table.content)
         found = table
     elif found.header.name != classifier:
         raise ConfigError(

@@ -100,16 +100,14 @@ def write(
 
 @app.command()
 def cache(clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False) -> None:
-    """List the cache on disk: images that do not fit in memory, and embeddings of frozen encoders.
+    """List the cache on disk: images that do not fit in memory.
 
-    Cached images are copies WITHOUT protection, and embeddings tell about images. Only you can read the
-    files, which lie below SFUMATO_CACHE (default: your cache folder). Data is cached if its images take
-    more than SFUMATO_MEMORY bytes (2 GiB).
+    Cached images are copies WITHOUT protection. Only you can read the files, which lie below SFUMATO_CACHE
+    (default: your cache folder). Data is cached if its images take more than SFUMATO_MEMORY bytes (2 GiB).
 
     Example: sfumato data cache --clear
     """
     from sfumato.data.readers import stored
-    from sfumato.networks.encoders import embedding_cache
 
     found = stored.clear() if clear else stored.entries()
     for entry in found:
@@ -117,6 +115,3 @@ def cache(clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.
         print(f"{entry.bytes:>15,} bytes  {what}")
     done = "deleted from" if clear else "in"
     print(f"{sum(entry.bytes for entry in found):>15,} bytes  {done} {stored.place()}")
-    embeddings = embedding_cache.clear() if clear else embedding_cache.size()
-    if embeddings:
-        print(f"{embeddings:>15,} bytes  {done} {embedding_cache.folder_of_user()}")

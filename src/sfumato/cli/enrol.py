@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,7 +70,11 @@ def enrol(
     with connect(url, key_file, spec, ledger, insecure=insecure) as cloud, keeping_work():
         if model is not None and cloud.find(classifier) is None:
             cloud.create(classifier, model)
-        for part in _parts(classes):
+        ends = accumulate(len(paths) for paths in classes.values())
+        for _, group in groupby(
+            zip(classes, ends, strict=True), key=lambda label: (label[1] - 1) // _TOGETHER
+        ):
+            part = {label: classes[label] for label, _ in group}
             became = cloud.enrol_many(part, classifier=classifier, failed=report_miss, people=people)
             for label, enrolled in became.items():
                 total = total.plus(enrolled.new, enrolled.known, enrolled.failed)
@@ -135,18 +139,6 @@ def connect(
         ledger=ledger or default_path(),
         insecure=insecure,
     )
-
-
-def _parts(classes: dict[str, list[Path]]) -> Iterator[dict[str, list[Path]]]:
-    """Split classes into parts with enough images for a few requests."""
-    part: dict[str, list[Path]] = {}
-    for label, paths in classes.items():
-        part[label] = paths
-        if sum(map(len, part.values())) >= _TOGETHER:
-            yield part
-            part = {}
-    if part:
-        yield part
 
 
 def _classes(folder: Path) -> tuple[dict[str, list[Path]], Counter[str]]:

@@ -8,8 +8,6 @@ import typer
 from sfumato.cli.options import StoreAddress
 from sfumato.cli.show import VOLUME
 
-_LONGEST = 100_000  # days, hours or minutes
-
 app = typer.Typer(help="The tenants of a service, and their API keys.", no_args_is_help=True)
 
 
@@ -32,9 +30,7 @@ def tenant(
 
 @app.command()
 def create(
-    tenant: Annotated[
-        str, typer.Argument(help="The tenant that the key belongs to. Tenants cannot see each other's data.")
-    ],
+    tenant: Annotated[str, typer.Argument(help="The tenant of the key. It cannot see the data of others.")],
     name: Annotated[str, typer.Argument(help="The name of the device or person that uses the key.")],
     store: StoreAddress = "sqlite:///sfumato.db",
     role: Annotated[
@@ -45,18 +41,11 @@ def create(
         ),
     ] = "write",
     rate: Annotated[int | None, typer.Option(help="How many requests a minute (default: no limit).")] = None,
-    quota: Annotated[
-        int | None, typer.Option(help="How many examples this key may store (default: no limit).")
-    ] = None,
+    quota: Annotated[int | None, typer.Option(help="Examples that it may store (default: no limit).")] = None,
     expires: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="After how long the key stops working: 90d, 12h or 30m (default: never)."
-        ),
+        str | None, typer.Option(metavar="TIME", help="How long it works: 90d, 12h or 30m (default: always).")
     ] = None,
-    new_tenant: Annotated[
-        bool, typer.Option("--new-tenant", help="Create the tenant, and the store, if they are new.")
-    ] = False,
+    new_tenant: Annotated[bool, typer.Option("--new-tenant", help="Create a new tenant, and store.")] = False,
 ) -> None:
     """Create a key and print its secret once. The store keeps only a hash of it.
 
@@ -91,7 +80,7 @@ def _end(lasting: str) -> datetime:
 
     units = {"d": "days", "h": "hours", "m": "minutes"}
     number, unit = lasting[:-1], units.get(lasting[-1:])
-    if unit is None or not (number.isascii() and number.isdecimal() and 0 < int(number) <= _LONGEST):
+    if unit is None or not (number.isascii() and number.isdecimal() and 0 < int(number) <= 100_000):
         raise ConfigError(f"--expires {lasting}: a number of days, hours or minutes, such as 90d, 12h or 30m")
     return datetime.now(UTC) + timedelta(**{unit: int(number)})
 
@@ -126,9 +115,7 @@ def show(
 
 @app.command()
 def revoke(
-    key: Annotated[
-        str, typer.Argument(help="The id of the key, from `sfumato keys list`. It is not the secret.")
-    ],
+    key: Annotated[str, typer.Argument(help="The id of the key, from `sfumato keys list`; not the secret.")],
     store: StoreAddress = "sqlite:///sfumato.db",
 ) -> None:
     """Revoke a key from now on. Its examples stay.

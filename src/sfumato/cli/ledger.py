@@ -48,7 +48,7 @@ def show(
 
     from sfumato.base.files import printable
     from sfumato.device.ledger import Ledger
-    from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON, describe, scope_of
+    from sfumato.device.ledger.tables import EVERY_IMAGE, EVERY_PERSON, describe, scope_of
     from sfumato.dp.naming import BY_STRENGTH, sentences
     from sfumato.protect.naming import PEOPLE
 
@@ -147,7 +147,7 @@ def budget(
 
     from sfumato.device.ledger import Ledger, default_path
     from sfumato.device.ledger.budgets import Budget
-    from sfumato.device.ledger.scopes import describe, scope_of
+    from sfumato.device.ledger.tables import describe, scope_of
 
     words = ",".join(parts)
     limit = None if words == "none" else Budget.parse(words)

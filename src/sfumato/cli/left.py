@@ -8,7 +8,11 @@ LEFT = {
     "attack first-layer": "`sfumato audit update --search none --out DIR`",
     "attack vertical": "a function of Python, sfumato.attack.vertical.recover",
     "attack": "`sfumato audit update`, `sfumato audit feature` or `sfumato audit folder --known PHOTOS`",
+    "audit folder --originals": "`sfumato assess images ORIGINALS RELEASED`",
+    "audit gallery --public": "noise on the device, in the spec of `sfumato enrol --with SPEC`,",
+    "audit gallery --epsilon": "noise on the device, in the spec of `sfumato enrol --with SPEC`,",
     "audit update --search-steps": "`sfumato audit update --set steps=N`, or `--search none` for no search",
+    "convert": "part of the options that read weights, which take the published file",
     "enroll": "`sfumato enrol`",
     "enrol --average": "`sfumato enrol`, of each image by itself",
     "enrol --at-most-named": "`sfumato assess log-rank`, which prints how many are named at best",
@@ -36,11 +40,7 @@ The first row that fits is said, so rows of a command's own commands stand befor
 
 
 def advise(words: list[str]) -> str:
-    """Say what a command or an option that left is now; empty if none is among the words of a command line.
-
-    Args:
-        words: without the name of the program.
-    """
+    """Say what a command or option among the words after `sfumato` is now; empty if none of them left."""
     parts = [part for word in words for part in (word.split("=", 1) if word[:2] == "--" else [word])]
     while parts and parts[0].startswith("-"):  # options of the program itself
         parts.pop(0)

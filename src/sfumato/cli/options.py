@@ -1,12 +1,9 @@
 """Options that several families of commands share."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-
-if TYPE_CHECKING:
-    from sfumato.audits.folder import NamingConfig
 
 Address = Annotated[
     str | None,
@@ -51,20 +48,3 @@ StoreAddress = Annotated[
 def setting(words: str, *, option: str = "--set") -> Any:
     """Make an option that sets one key of a configuration each time it is given."""
     return typer.Option(option, metavar="KEY=VALUE", help=words)
-
-
-def naming_config(
-    overrides: list[str] | None, releases: str, weights: Path | None, detector: Path | None
-) -> "NamingConfig":
-    """Make the configuration of the adversaries from the options of a command."""
-    from sfumato.audits.folder import NamingConfig
-    from sfumato.base.settings import check_settings, parse_overrides
-    from sfumato.errors import ConfigError
-
-    try:
-        sizes = [int(each) for each in releases.split(",")]
-    except ValueError:
-        raise ConfigError(f"--releases {releases}: write whole numbers, as 1,10,100") from None
-    files = {"weights": weights and str(weights), "detector": detector and str(detector)}
-    settings = {"releases": sizes, **files, **parse_overrides(overrides or [])}
-    return check_settings(NamingConfig, settings, "the adversaries")

@@ -4,6 +4,7 @@ Places are text, since a Path would turn the two slashes of a URL into one.
 """
 
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -23,21 +24,17 @@ if TYPE_CHECKING:
 _STREAM = "-"
 _FILES = ("png", "jpg", "jpeg", "webp", "bmp", "release", "txt", "tar")
 _SHOWN = 3  # sizes of images whose guarantee is printed
+_ANY_NAME: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}
 
 
 def protect(
     source: Annotated[
         str,
-        typer.Argument(
-            help="A folder of any depth, a tar file, or the URL of one. Or an image, a video, or - for "
-            "standard input."
-        ),
+        typer.Argument(help="A folder, a tar file, or the URL of one; an image, a video, or - for stdin."),
     ],
     target: Annotated[
         str,
-        typer.Argument(
-            help="A new folder or its URL. For one image or video: a new file, or - for standard output."
-        ),
+        typer.Argument(help="A new folder or its URL; for one image or video a new file, or - for stdout."),
     ],
     spec: Annotated[
         str, typer.Option("--with", metavar="SPEC", help="The protection, such as dp-pix:cell=8,epsilon=3.")
@@ -54,14 +51,10 @@ def protect(
         bool, typer.Option("--cells", help="Write one pixel per cell. The receiver enlarges the image.")
     ] = False,
     rename: Annotated[
-        bool,
-        typer.Option("--rename", help="Write files under new names that reveal nothing about the originals."),
+        bool, typer.Option("--rename", help="Use new names that reveal nothing about the originals.")
     ] = False,
     size: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="First crop every image to its centre square and resize it to this side, in pixels."
-        ),
+        int | None, typer.Option(min=1, help="First resize each image's centre square to this many pixels.")
     ] = None,
     where: Annotated[
         str | None,
@@ -73,24 +66,19 @@ def protect(
         ),
     ] = None,
     people: Annotated[
-        bool,
-        typer.Option("--people", help="Each sub-folder is one person: their images share a budget."),
+        bool, typer.Option("--people", help="Each sub-folder is one person: its images share a budget.")
     ] = False,
     engine: Annotated[
         str, typer.Option(help="Where files are protected: local, or ray for a cluster.")
     ] = "local",
     workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="How many processes or tasks run at the same time (default: one per core)."),
+        int | None, typer.Option(min=1, help="How many tasks run at the same time (default: one per core).")
     ] = None,
     address: Address = None,
     ledger: LedgerFile = None,
     failures: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write name and cause of each file of a folder that fails to this CSV. Keep it here.",
-        ),
+        typer.Option(metavar="FILE", help="Write the failed files and causes to this CSV. Keep it here."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read everything, write nothing, and print the cost.")
@@ -116,8 +104,7 @@ def protect(
     """
     from sfumato import protect as protections
     from sfumato.base.engines import EngineConfig
-    from sfumato.device.jobs import video
-    from sfumato.device.jobs.worker import PAGES, FolderConfig, is_shard, usual_format
+    from sfumato.device.jobs import video, worker
     from sfumato.device.ledger import default_path
     from sfumato.device.storage import is_url
     from sfumato.protect.release import KINDS, kind_of
@@ -132,14 +119,14 @@ def protect(
     if Path(source).suffix.lower() in video.SUFFIXES and not is_url(source):
         _clip(source, target, protection, ledger, as_json=as_json)
         return
-    many = is_url(source) or Path(source).is_dir() or is_shard(source)
+    many = is_url(source) or Path(source).is_dir() or worker.is_shard(source)
     suffix = Path(target).suffix.lower().removeprefix(".")
     if many and suffix in _FILES and not Path(target).exists():
         raise DataError(f"{target}: {source} is many images, and this names one file: name a new folder")
     ending = "" if many or Path(target).is_dir() else suffix
-    name = (format_name or ending or usual_format(kind_of(protection))).upper()
+    name = (format_name or ending or worker.USUAL.get(kind_of(protection), "PNG")).upper()
     name = {"JPG": "JPEG", "TXT": "TEXT"}.get(name, name)
-    config = FolderConfig(format_name=name, cells=cells, rename=rename, people=people, size=size)
+    config = worker.FolderConfig(format_name=name, cells=cells, rename=rename, people=people, size=size)
     engines = EngineConfig(name=engine, workers=workers, address=address)
     if not many:
         if dry_run:
@@ -155,16 +142,13 @@ def protect(
         place = None if dry_run else target
         outcome = _many(source, place, protection, ledger, config, engines, as_json=as_json)
         if failures is not None:
-            rows = [("file", "cause", "images"), *sorted(outcome.failed)]
-            with (
-                whole(failures) as temporary,
-                temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as out,
-            ):
-                write_rows(out, rows)
-            print(f"failures: {failures}, {len(rows) - 1:,} files by name. Keep it here: it names originals")
+            with whole(failures) as temporary, temporary.open("w", newline="", **_ANY_NAME) as out:
+                write_rows(out, [("file", "cause", "images"), *sorted(outcome.failed)])
+            count = len(outcome.failed)
+            print(f"failures: {failures}, {count:,} files by name. Keep it here: it names originals")
         elif len(outcome.failed) > len(outcome.failures) and not as_json:
             print("each file that failed, by name: the same command with --failures FILE")
-    if outcome.failures or outcome.left_out[PAGES]:
+    if outcome.failures or outcome.left_out[worker.PAGES]:
         raise typer.Exit(1)
     if not outcome.shapes:
         raise DataError(f"{source}: has no images: name a folder or a tar file that holds some")
@@ -192,25 +176,21 @@ def _many(
     """Release a folder under a progress bar, or none in a dry run, and print the outcome."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from sfumato.device.jobs.folder import protect_folder
-    from sfumato.device.jobs.journal import counts_by_word
-    from sfumato.device.jobs.worker import SAME_NAME
+    from sfumato.device.jobs import folder, journal, worker
     from sfumato.protect.region import NO_FACE
 
     begun = not ledger.exists()
     columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     with Progress(*columns, console=stderr()) as progress:
-        task = progress.add_task("reading the folder", total=None)
-
-        def seconds() -> float:
-            return progress.tasks[task].elapsed or 1e-9
+        task, start = progress.add_task("reading the folder", total=None), time.monotonic()
 
         def report(images: int, done: int, total: int) -> None:
-            words = f"{images:,} images, {images / seconds():,.0f} a second, left:"
+            rate = images / (time.monotonic() - start + 1e-9)
+            words = f"{images:,} images, {rate:,.0f} a second, left:"
             progress.update(task, completed=done, total=total, description=words)
 
         with keeping_work() if target is not None else nullcontext():
-            outcome = protect_folder(
+            outcome = folder.protect_folder(
                 source, target, protection, ledger, config, engine=engine, report=report, warn=_warn
             )
     shapes: list[dict[str, Any]] = [
@@ -219,40 +199,46 @@ def _many(
     ]
     faceless = [name for name, cause, _ in outcome.failed if cause == NO_FACE]
     if as_json:
-        value = {"dry_run": target is None, "spec": protection.spec, "images": outcome.shapes.total()}
-        value |= {"shapes": shapes, "charged": outcome.charged, "ledger": str(ledger)}
-        value |= {"earlier": outcome.earlier, "left_out": outcome.left_out}
-        value |= counts_by_word(protection, outcome.counts)
         named = {"protected_whole": outcome.without, "without_face": faceless}
-        value |= {key: names for key, names in named.items() if names}
-        value["failed"] = {
+        failed = {
             cause: {"images": count, "first": first} for cause, (count, first) in outcome.failures.items()
         }
-        print_json({**value, "manifest": outcome.manifest and str(outcome.manifest)})
+        print_json(
+            {
+                **{"dry_run": target is None, "spec": protection.spec, "images": outcome.shapes.total()},
+                **{"shapes": shapes, "charged": outcome.charged, "ledger": str(ledger)},
+                **{"earlier": outcome.earlier, "left_out": outcome.left_out},
+                **journal.counts_by_word(protection, outcome.counts),
+                **{key: names for key, names in named.items() if names},
+                **{"failed": failed, "manifest": outcome.manifest and str(outcome.manifest)},
+            }
+        )
         return outcome
     did, charged = ("would protect", "would charge") if target is None else ("protected", "charged")
-    print(f"{did} {outcome.shapes.total():,} images with {protection.spec} ({seconds():.1f} s)")
+    print(
+        f"{did} {outcome.shapes.total():,} images with {protection.spec} ({time.monotonic() - start:.1f} s)"
+    )
     for each in shapes[:_SHOWN]:
         print(f"{each['images']:,} of {'x'.join(map(str, each['shape']))}: {each['proved']}")
     if len(shapes) > _SHOWN:
         print(f"{len(shapes) - _SHOWN} more sizes: see the manifest")
     for line in _describe(outcome, protection, faceless):
         print(line)
-    if not config.rename and any(cause.startswith(SAME_NAME) for cause in outcome.failures):
+    if not config.rename and any(cause.startswith(worker.SAME_NAME) for cause in outcome.failures):
         print("the same command with --rename, into a new folder, gives each release a name of its own")
     if not outcome.shapes and target is not None:
         print("nothing was released, so there is no folder of releases and no manifest")
     if outcome.shapes or ledger.exists():
         print(f"{charged} {outcome.charged:,} new releases; ledger: {ledger}")
-    if begun and ledger.exists():
-        print(_describe_new_ledger())
-    if outcome.manifest is not None:
-        print(f"manifest: {outcome.manifest}")
+    manifest = [] if outcome.manifest is None else [f"manifest: {outcome.manifest}"]
+    for line in (*_new_ledger(begun and ledger.exists()), *manifest):
+        print(line)
     return outcome
 
 
 def _describe(outcome: "Outcome", protection: Any, faceless: Sequence[str] = ()) -> Iterator[str]:
     """Describe what became of an image, or of the images of a folder."""
+    from sfumato.artefacts import read_card
     from sfumato.device.jobs.journal import NAMED, counts_by_word
 
     for what, count in counts_by_word(protection, outcome.counts).items():
@@ -273,15 +259,19 @@ def _describe(outcome: "Outcome", protection: Any, faceless: Sequence[str] = ())
         if cause in outcome.words:
             yield printable(outcome.words[cause])
     if any(cause.endswith(" does not fit") for cause in outcome.failures):
-        yield _cure_of_size(protection)
+        if (artefact := getattr(protection, "artefact", None)) is None:
+            yield "smaller cells fit, or shares of the image, such as cell=1/8"
+        else:
+            channels, height, width = read_card(artefact)["shape"]
+            cure = f"--size {height} makes such squares" if height == width else "resize"
+            yield f"it is for images of {channels}x{height}x{width}: {cure}"
     if outcome.shapes and (searched := getattr(protection, "searched", None)):
         yield f"searched: {searched}"
 
 
 def _one(source: str, target: str, protection: Any, ledger: Path, config: Any, *, as_json: bool) -> "Outcome":
     """Release one image; words go to standard error, since the release may go to standard output."""
-    from sfumato.device.jobs.folder import protect_image
-    from sfumato.device.jobs.journal import counts_by_word
+    from sfumato.device.jobs import folder, journal
     from sfumato.device.ledger import Ledger
     from sfumato.device.storage import is_url, without_password
     from sfumato.images.reading import MAX_BYTES
@@ -299,8 +289,7 @@ def _one(source: str, target: str, protection: Any, ledger: Path, config: Any, *
         check_writable(file)
     image = sys.stdin.buffer.read(MAX_BYTES + 1) if source == _STREAM else source
     with Ledger(ledger) as opened:
-        begun = opened.begun
-        outcome, content = protect_image(image, protection, opened, config, warn=_warn)
+        outcome, content = folder.protect_image(image, protection, opened, config, warn=_warn)
     if target == _STREAM:
         sys.stdout.buffer.write(content)
     else:
@@ -309,13 +298,13 @@ def _one(source: str, target: str, protection: Any, ledger: Path, config: Any, *
     (shape,) = outcome.shapes
     proved = _state_guarantee(protection, shape, 1)
     if as_json:
-        left_out = {"left_out": outcome.left_out} if outcome.left_out else {}
         result = {"spec": protection.spec, "shape": shape, "proved": proved, "charged": outcome.charged}
-        print_json({**result, **counts_by_word(protection, outcome.counts), **left_out})
+        result |= journal.counts_by_word(protection, outcome.counts)
+        print_json(result | ({"left_out": outcome.left_out} if outcome.left_out else {}))
         return outcome
     charged = "charged" if outcome.charged else "released before, and given again at no cost"
     lines = [f"{protection.spec}: {proved}", *_describe(outcome, protection), f"{charged}; ledger: {ledger}"]
-    print(*lines, *([_describe_new_ledger()] if begun else []), sep="\n", file=sys.stderr)
+    print(*lines, *_new_ledger(opened.begun), sep="\n", file=sys.stderr)
     return outcome
 
 
@@ -331,7 +320,6 @@ def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: b
 
     _check_new(Path(target))
     with Ledger(ledger) as opened:
-        begun = opened.begun
         clip = protect_video(source, target, protection, opened)
     height, width = clip.size
     proved = _state_guarantee(protection, (3, height, width), 1)
@@ -347,20 +335,8 @@ def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: b
         if words := getattr(protection, "searched", None):
             print(f"every frame was searched: {words}")
     print(f"{'charged' if clip.charged else 'charged before'}, as one image; ledger: {ledger}")
-    if begun:
-        print(_describe_new_ledger())
-
-
-def _cure_of_size(protection: Any) -> str:
-    """Say how to make images fit a protection."""
-    from sfumato.artefacts import read_card
-
-    artefact = getattr(protection, "artefact", None)
-    if artefact is None:
-        return "smaller cells fit, or shares of the image, such as cell=1/8"
-    channels, height, width = read_card(artefact)["shape"]
-    wanted = f"it is for images of {channels}x{height}x{width}"
-    return f"{wanted}: --size {height} makes such squares" if height == width else f"{wanted}: resize"
+    for line in _new_ledger(opened.begun):
+        print(line)
 
 
 def _state_guarantee(protection: Any, shape: "Shape", count: int) -> str:
@@ -373,9 +349,10 @@ def _state_guarantee(protection: Any, shape: "Shape", count: int) -> str:
     return words
 
 
-def _describe_new_ledger() -> str:
-    from sfumato.device.ledger.scopes import describe
-    from sfumato.device.ledger.tables import DEFAULT_BUDGETS
+def _new_ledger(begun: bool) -> Iterator[str]:
+    """Say which limits a ledger begins with, if it is new."""
+    from sfumato.device.ledger.tables import DEFAULT_BUDGETS, describe
 
     limits = "; ".join(f"{describe(scope)} may have {budget}" for scope, budget in DEFAULT_BUDGETS.items())
-    return f"the ledger is new: {limits} (change it with `sfumato ledger budget`)"
+    if begun:
+        yield f"the ledger is new: {limits} (change it with `sfumato ledger budget`)"

@@ -93,9 +93,8 @@ def serve(
         name, _, path = each.rpartition("=") if not Path(each).exists() else (None, "", each)
         model = models.load(path, name=name or None, reference=reference)
         loaded.append(model)
-        specs = ", ".join(demand.spec for demand in model.demands)
         shape = "x".join(map(str, model.shape))
-        print(f"model: {model.name} ({model.kind}, {shape}, by {model.by}; takes {specs})")
+        print(f"model: {model.name} ({model.kind}, {shape}, by {model.by}; takes {model.demand.spec})")
         if model.codes is not None and model.device_side is None:
             note(f"{path}: for codes on the web page, run `sfumato export {path}` and serve again")
     with Store(store) as kept, server.listen(host, port) as listener, server.until_stopped():

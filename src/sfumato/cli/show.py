@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -80,13 +79,13 @@ def print_config(config: Any) -> None:
 
 def settings_of(kind: str) -> Any:
     """Make the option --settings of a command whose --set has the keys of a configuration, `module:Class`."""
-
-    def list_settings(wanted: bool) -> None:
-        if wanted:
-            print_settings(kind)
-
     words = "List the keys of --set with their defaults, and stop."
-    return typer.Option("--settings", is_eager=True, callback=list_settings, help=words)
+    return typer.Option(
+        "--settings",
+        is_eager=True,
+        callback=lambda wanted: print_settings(kind) if wanted else None,
+        help=words,
+    )
 
 
 def print_settings(kind: str) -> NoReturn:
@@ -115,18 +114,16 @@ PrintConfig = Annotated[
 ]
 
 
-@contextmanager
-def bars(console: Console) -> Iterator[Progress]:
-    """Show progress bars with counts and elapsed time."""
+def bars() -> Progress:
+    """Make progress bars with counts and elapsed time, on standard error."""
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console) as progress:
-        yield progress
+    return Progress(*columns, console=stderr())
 
 
 @contextmanager
 def bar(words: str) -> Iterator[Callable[..., None]]:
     """Show one progress bar; yields a function of the numbers done and planned, after other words if any."""
-    with bars(stderr()) as progress:
+    with bars() as progress:
         task = progress.add_task(words)
 
         def advance(*told: Any) -> None:
@@ -138,11 +135,7 @@ def bar(words: str) -> Iterator[Callable[..., None]]:
 
 def print_table(table: Table) -> None:
     """Print a table whose names stay whole, with longer lines than a narrow terminal has."""
-    for column in table.columns:
-        column.no_wrap = True
-    console = Console()
-    needed = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
-    Console(width=max(console.width, needed)).print(table, crop=False)
+    Console(width=_WIDEST).print(table)
 
 
 def print_board(rows: "Sequence[Row]") -> None:
@@ -179,15 +172,12 @@ def run_study(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Run a study with progress bars, write its report, and print its advice and its path.
+    """Run a study after its pre-flight, unless that is all, and print the advice and path of its report.
 
-    It prints the pre-flight first, and stops there with `check`. If the data is too small, it asks whether
-    to go on, unless `yes`. `options` are those for bounds and folds, see preflight.show.
+    `options` are those for bounds and folds, see preflight.show.
     """
     from sfumato.errors import require
     from sfumato.study import preflight, report, run
-    from sfumato.study.choose import recommend, use
-    from sfumato.study.report.answers import as_json as in_json
 
     require("a study", "study", "sklearn", "matplotlib", "jinja2")
     machine = preflight.measure(prepared.config, prepared.data[0].images.shape[1], engine)
@@ -206,8 +196,7 @@ def run_study(
     held = 0 if prepared.config.pictures else report.holding_pictures(directory)
     if held:
         note(f"{directory / 'records'}: {held} records of an earlier run hold images: share a new folder")
-    console = stderr()
-    with bars(console) as progress, keeping_work():
+    with bars() as progress, keeping_work():
         cells = progress.add_task("cells")
         training = progress.add_task("", visible=False)
 
@@ -218,18 +207,11 @@ def run_study(
         def on_step(done: int, total: int) -> None:
             progress.update(training, completed=done, total=total, description="training", visible=True)
 
-        told = run.Progress(on_cell, on_step, console.print)
+        told = run.Progress(on_cell, on_step, progress.console.print)
         run.run(prepared, directory, force=force, progress=told, engine=engine)
         progress.update(cells, description="writing the report")
         path = report.write(directory)
-        study, records = report.load(directory)
-    artefacts = None if prepared.config.artefacts is None else Path(prepared.config.artefacts)
-    if as_json:
-        advice = recommend.recommend(study, records)
-        lines = use.next_commands(directory, study, records, advice, artefacts=artefacts)
-        print_json({**in_json(study, records), "report": str(path), "next": lines})
-        return
-    conclude(directory, path, artefacts=artefacts)
+    conclude(directory, path, artefacts=prepared.config.artefacts, as_json=as_json)
 
 
 def go_on(*, yes: bool) -> None:
@@ -242,21 +224,21 @@ def go_on(*, yes: bool) -> None:
         raise typer.Exit
 
 
-def conclude(directory: Path, path: Path, *, artefacts: Path | None = None) -> None:
-    """Print the advice of a run, the path of its report, and the next commands.
-
-    `artefacts` is the folder of trained protections, if it is not that of the run.
-    """
+def conclude(directory: Path, path: Path, *, artefacts: str | None = None, as_json: bool = False) -> None:
+    """Print the advice of a run, the path of its report, and the next commands, for artefacts elsewhere."""
     from sfumato.study import report
     from sfumato.study.choose import recommend, use
 
     study, records = report.load(directory)
-    if study.get("board"):
+    if study.get("board") and not as_json:
         from sfumato.study.board import join
 
         print_board(join([directory]))
         print(f"report: {path}")
         return
-    found = recommend.recommend(study, records)
-    commands = use.next_commands(directory, study, records, found, artefacts=artefacts)
-    print("\n".join([*found.lines, f"report: {path}", *commands]))
+    advice, trained = recommend.recommend(study, records), None if artefacts is None else Path(artefacts)
+    commands = use.next_commands(directory, study, records, advice, artefacts=trained)
+    if as_json:
+        print_json({**report.as_json(study, records), "report": str(path), "next": commands})
+    else:
+        print("\n".join([*advice.lines, f"report: {path}", *commands]))

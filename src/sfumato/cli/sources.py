@@ -26,14 +26,7 @@ SplitBy = Annotated[
 
 
 def read(source: str, *, size: int | None = None, strict: bool = False, **settings: Any) -> "LabelledImages":
-    """Read a source, and say which files were left out.
-
-    Args:
-        source: see data.load; or a study file, such as board.yaml or `board`, for its data.
-        size: of the images; None for the source's own.
-        strict: stop at a file that cannot be read.
-        settings: more arguments of data.load.
-    """
+    """Read a source as data.load does, or that of a study file or `board`; say which files were left out."""
     from sfumato.data import load
 
     if size is not None:

@@ -68,7 +68,7 @@ class Train:
     ] = None
     spec: Annotated[
         str | None,
-        typer.Option("--with", metavar="SPEC", help="The protection, as blur:radius=3 (few-shot: 1,3)."),
+        typer.Option("--with", metavar="SPEC", help="The protection, as blur:radius=3."),
     ] = None
     encoder: Encoder = None
     known: Annotated[
@@ -100,8 +100,7 @@ class Train:
     licence: Annotated[str | None, typer.Option(help="The artefact's, in SPDX, such as CC-BY-4.0.")] = None
     force: Force = False
     as_json: show.AsJson = False
-    shared: list[str] = field(default_factory=list, init=False)
-    left_out: list[str] = field(default_factory=list, init=False)
+    found: dict[str, list[str]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         """Run the command, which typer makes of this class."""
@@ -122,10 +121,7 @@ class Train:
         if self.licence is not None and not re.fullmatch(_LICENCE, self.licence):
             cure = "write an SPDX expression, such as CC-BY-4.0, 'MIT OR Apache-2.0' or LicenseRef-ours"
             raise ConfigError(f"--licence {self.licence!r}: {cure}")
-        from sfumato.networks.encoders import embedding_cache
-
-        with embedding_cache.store():
-            method.train(self)
+        method.train(self)
 
     @property
     def target(self) -> str:
@@ -161,37 +157,33 @@ class Train:
         device_named(self.device)  # fails now, not after the images are read
         return config
 
-    def images(
-        self, *, episodic: bool = False
-    ) -> "tuple[LabelledImages, LabelledImages | None, LabelledImages]":
-        """Read training, validation (if any) and test images, and say what splits have in common."""
+    def images(self, *, episodic: bool = False) -> "tuple[LabelledImages, dict[str, Any], LabelledImages]":
+        """Read training images, arguments of a training, and test images; say what splits have in common."""
         from sfumato.cli.sources import read
         from sfumato.data.copies import find_shared
         from sfumato.data.splitting import split_for_task
 
         assert self.data is not None
-        source, words = split_for_task(
-            read(self.data, size=self.size, strict=self.strict),
-            target=self.target,
-            sensitive=self.secret,
-            episodic=episodic,
-            split_by=self.split_by,
-        )
+        data = read(self.data, size=self.size, strict=self.strict)
+        how: dict[str, Any] = {"sensitive": self.secret, "episodic": episodic, "split_by": self.split_by}
+        source, words = split_for_task(data, target=self.target, **how)
         note(words)
-        self.left_out.extend(filter(None, [source.describe_left_out(names=False)]))
-        for finding in find_shared(source, target=self.target, secret=self.secret):
-            note(str(finding))
-            self.shared.append(finding.words)
+        shared = list(find_shared(source, target=self.target, secret=self.secret))
+        note("\n".join(map(str, shared)))
+        self.found["shared"] = [each.words for each in shared]
+        self.found["left_out"] = list(filter(None, [source.describe_left_out(names=False)]))
         validation = source.split("validation") if "validation" in source.splits else None
-        return source.split("train"), validation, source.split("test")
+        return source.split("train"), {"target": self.target, "validation": validation}, source.split("test")
 
     def fit_episodes(
-        self, subject: str, part: "LabelledImages", settings: "Settings", prefix: str = "", fixed: str = ""
+        self, subject: str, part: "LabelledImages | None", settings: "Settings", fixed: str = ""
     ) -> "Settings":
         """Shrink episodes to the classes of a split, unless they are fixed; raise DataError if none fit."""
         from sfumato import episodes
 
-        label = part.label(self.target)
+        if part is None:
+            return settings
+        label, prefix = part.label(self.target), "validation_" if subject == "validation" else ""
         fitted = settings if fixed else episodes.fit_episodes(settings, label.codes, prefix=prefix)
         shape = _shape(fitted, prefix)
         note(episodes.describe_fit(subject, _shape(settings, prefix), shape))
@@ -206,24 +198,19 @@ class Train:
         from sfumato.base.hardware import device_named
 
         checkpoint = self.out.with_suffix(".checkpoint")
-        with show.bars(show.stderr()) as progress, show.keeping_work():
-            task = progress.add_task(unit)
-            more["progress"] = lambda done, of: progress.update(task, completed=done, total=of)
-            if resumes:  # the others take seconds, on any device
-                more |= {"checkpoint": checkpoint, "device": device_named(self.device)}
-            model = train(*data, seed=self.seed, **more)
+        if resumes:  # the others take seconds, on any device
+            more |= {"checkpoint": checkpoint, "device": device_named(self.device)}
+        with show.bar(unit) as progress, show.keeping_work():
+            model = train(*data, seed=self.seed, progress=progress, **more)
             model.save(self.out)
         checkpoint.unlink(missing_ok=True)
         return model
 
     def tell(self, model: Any, *lines: str, tested: Any = None, **more: Any) -> None:
-        """Add licence, test, shared and left-out images to the card, and print the results.
-
-        `tested` is an Accuracy of images or of episodes; `more` are figures by name, for --json.
-        """
+        """Complete the card, and print the results; `tested` is an Accuracy, `more` are for --json."""
         from sfumato import artefacts
 
-        said: dict[str, Any] = {"licence": self.licence, "shared": self.shared, "left_out": self.left_out}
+        said: dict[str, Any] = {"licence": self.licence, **self.found}
         if tested is not None:
             over = "images" if hasattr(tested, "images") else "episodes"
             said["test"] = {name: getattr(tested, name) for name in ("mean", "low", "high", "chance")}
@@ -248,9 +235,8 @@ def _classifier(given: Train) -> None:
 
     encoder = [] if given.encoder is None else [f"network={given.encoder}"]
     config, protection = given.config(learner.ClassifierConfig, *encoder), protect.parse(given.spec or "none")
-    training, validation, test = given.images()
+    training, sides, test = given.images()
     learner.trainable(training, given.target, config.network, test)  # fails now, not after training
-    sides: dict[str, Any] = {"target": given.target, "validation": validation}
     model = given.fit("steps", learner.train, training, protection, config, **sides)
     tested = learner.evaluate(model, test, target=given.target, protection=protection, seed=given.seed)
     proved = _guarantee(protection, test)
@@ -266,13 +252,11 @@ def _code(given: Train) -> None:
     encoder = [] if given.encoder is None else [f"encoder={given.encoder}"]
     config = given.config(learner.CodeConfig, *encoder)
     protection = Code(str(given.out), norm=config.norm, noise=config.noise, flip=config.flip)
-    training, validation, test = given.images(episodic=not given.known)
+    training, sides, test = given.images(episodic=not given.known)
     config = learner.fill_queries(config, len(training.label(given.target).codes.unique()))
     config = given.fit_episodes("training", training, config)
-    if validation is not None:
-        config = given.fit_episodes("validation", validation, config, "validation_")
+    config = given.fit_episodes("validation", sides["validation"], config)
     shape = given.fit_episodes("test", test, _shape(given))
-    sides: dict[str, Any] = {"target": given.target, "validation": validation}
     sides["same_scenes"] = same_scenes.draw_sets(training) if config.same_scenes else None
     sides["sensitive"] = given.sensitive or ()
     model = given.fit("episodes", learner.train, training, config, **sides)
@@ -288,12 +272,10 @@ def _few_shot(given: Train) -> None:
 
     encoder = [] if given.encoder is None else [f"encoder={given.encoder}", "denoiser_depth=null"]
     config, protection = given.config(learner.FewShotConfig, *encoder), protect.parse(given.spec or "none")
-    training, validation, test = given.images(episodic=True)
+    training, sides, test = given.images(episodic=True)
     config = given.fit_episodes("training", training, config)
-    if validation is not None:
-        config = given.fit_episodes("validation", validation, config, "validation_")
+    config = given.fit_episodes("validation", sides["validation"], config)
     shape = given.fit_episodes("test", test, _shape(given))
-    sides: dict[str, Any] = {"target": given.target, "validation": validation}
     model = given.fit("episodes", learner.train, training, protection, config, **sides)
     tested = learner.evaluate(model, test, **asdict(shape), **given.test)
     proved = _guarantee(protection, test)
@@ -306,10 +288,9 @@ def _mask(given: Train) -> None:
 
     config = given.config(learner.MaskConfig)
     spec = Mask(str(given.out), values=config.values).spec
-    training, validation, test = given.images()
+    training, sides, test = given.images()
     learner.trainable(training, config, given.target, test)  # fails now, not after training
-    sides: dict[str, Any] = {"target": given.target, "sensitive": given.secret, "validation": validation}
-    model = given.fit("steps", learner.train, training, config, **sides)
+    model = given.fit("steps", learner.train, training, config, sensitive=given.secret, **sides)
     tested = learner.evaluate(model, test)
     words = f"{tested:.1%} ({given.target}, {100 * config.keep:g}% of the pixels shown, {len(test):,} images)"
     given.tell(model, f"test: {words}", f"{spec}: nothing is proved", test=tested, spec=spec)
@@ -320,17 +301,13 @@ def _feature(given: Train) -> None:
     from sfumato.protect.feature import Feature
 
     config, spec = given.config(learner.FeatureConfig), Feature(str(given.out), noise=0.0).spec
-    targets, sensitive = given.targets or [], given.secret or ""
-    training, validation, test = given.images()
-    learner.trainable(training, config, targets, sensitive, test)  # fails now, not after training
-    sides: dict[str, Any] = {"targets": targets, "sensitive": sensitive, "validation": validation}
+    training, sides, test = given.images()
+    sides = {"targets": given.targets, "sensitive": given.secret, "validation": sides["validation"]}
+    learner.trainable(training, config, sides["targets"], sides["sensitive"], test)
     model = given.fit("epochs", learner.train, training, config, **sides)
     figures = {"validation": model.card["accuracies"] or {}, "test": dict(learner.evaluate(model, test))}
-    lines = [
-        f"{name}: {accuracy:.1%} ({target}, without noise)"
-        for name, accuracies in figures.items()
-        for target, accuracy in accuracies.items()
-    ]
+    told = [(split, *each) for split, accuracies in figures.items() for each in accuracies.items()]
+    lines = [f"{split}: {accuracy:.1%} ({target}, without noise)" for split, target, accuracy in told]
     if not model.is_network:
         lines.append(f"{spec}: {config.dimension} numbers an image; nothing is proved")
     given.tell(model, *lines, **figures)
@@ -343,7 +320,8 @@ def _meta(given: Train) -> None:
     private = any(each.startswith("private") for each in given.overrides or [])
     config = given.config(learner.MetaConfig, *(["private.delta=1e-5"] if private else []))
     protection = protect.parse(given.spec or "none")
-    training, _, test = given.images(episodic=True)
+    training, sides, test = given.images(episodic=True)
+    del sides["validation"]  # it has no part in a meta-training
     # The settings of a private training are public, and so are not chosen by the data.
     fixed = " ({}; a private training is not fitted to its data)" if private else ""
     keys = ("--set way=, shot= and queries=", "--queries, and --set way= and shot=")
@@ -352,12 +330,11 @@ def _meta(given: Train) -> None:
     shape = given.fit_episodes("test", test, shape, fixed=fixed.format(keys[1]))
     # A meta-learned model is tested as it was trained.
     config = replace(config, way=min(config.way, shape.way), shot=min(config.shot, shape.shot))
-    norms: list[float] = []
-    sides: dict[str, Any] = {"target": given.target, "note": note}
-    sides["observe"] = lambda _, norm: None if norm is None else norms.append(norm)
+    sides |= {"note": note}
     model = given.fit("meta-steps", learner.train, training, protection, config, **sides)
+    norms = model.norms
     tested = learner.evaluate(model, test, queries=shape.queries, **given.test)
-    promise, shown = learner.promise(model.card), norms[:: -(-len(norms) // 50)] if norms else []
+    promise, shown = learner.promise(model.card), norms[:: -(-len(norms) // 50) or 1]
     lines = [promise, f"computed: {model.card['computed']}, {model.card['precision']}"]
     if norms:
         lines.append(f"clipping norm: {norms[0]:.3g} in the first step, {norms[-1]:.3g} in the last")
@@ -372,22 +349,21 @@ def _semsim(given: Train) -> None:
     config = given.config(perceptual.PerceptualConfig if by_stages else learner.SemSimConfig)
     sets = [each for path in given.judgements or [] for each in learner.read(path, size=config.size).values()]
     names = [each.source.partition(" (")[0] for each in sets]
-    if given.leave_out is not None and given.leave_out not in [*names, *(each.source for each in sets)]:
-        raise DataError(f"no data set is called {given.leave_out!r}: {did_you_mean(given.leave_out, names)}")
     kept = [
-        each for name, each in zip(names, sets, strict=True) if given.leave_out not in (each.source, name)
+        each for name, each in zip(names, sets, strict=True) if given.leave_out not in (name, each.source)
     ]
+    if given.leave_out is not None and len(kept) == len(sets):
+        raise DataError(f"no data set is called {given.leave_out!r}: {did_you_mean(given.leave_out, names)}")
     judgements = learner.combine(kept, size=config.size)
+    lines = []
     if by_stages:
-        sides: dict[str, Any] = {"backbone": given.squeezenet, "resumes": False}
-        model = given.fit("epochs", perceptual.train, judgements, config, **sides)
+        backbone = given.squeezenet
+        model = given.fit("epochs", perceptual.train, judgements, config, backbone=backbone, resumes=False)
         held = model.card["held_out"]
-        lines = [
-            f"on {held['originals']:,} originals held out from training: Brier score {held['brier']:.3f} "
-            f"(0 is best; {held['brier_of_share']:.3f} says the same of every image)"
-        ]
+        brier = f"{held['brier']:.3f} (0 is best; {held['brier_of_share']:.3f} says the same of every image)"
+        lines.append(f"on {held['originals']:,} originals held out from training: Brier score {brier}")
     else:
-        model, lines = given.fit("steps", learner.train, judgements, config), []
+        model = given.fit("steps", learner.train, judgements, config)
     data = model.card["data"]
     words = f"{data['reconstructions']:,} reconstructions of {data['originals']:,} originals"
     given.tell(model, f"{data['name']}: {words}, {data['recognised']:,} recognised", *lines)

@@ -5,7 +5,6 @@ writes whole objects; elsewhere a file is written under another name and then re
 """
 
 import errno
-import io
 import os
 import re
 import secrets
@@ -25,7 +24,6 @@ from sfumato.base.files import PART, leads_out, open_regular
 from sfumato.errors import ConfigError, ImageError, MissingExtraError
 from sfumato.images import reading
 
-_HEAD = 512  # bytes; they tell the format of a file
 _SAME_BYTES = 1 << 20  # bytes compared at a time
 _TIME = 315_532_800  # 1980-01-01, the first time that all archives can hold
 
@@ -105,7 +103,7 @@ class Storage:
         here = str(self)
         if self.local:
             return Path(here, name)
-        return f"{here}{'' if here.endswith('/') else '/'}{name}" if name else here
+        return f"{here.removesuffix('/')}/{name}" if name and not here.endswith("://") else here + name
 
     def exists(self) -> bool:
         """Whether a file or folder is there."""
@@ -125,17 +123,15 @@ class Storage:
         Sorted by stem first: files whose releases would share a name are neighbours.
         """
         path, before = self._path(folder), f"{folder}/" if folder else ""
+        found: dict[str, Callable[[], Entry]] = {}
         with self._errors(folder):
             if self.local:
                 with os.scandir(path) as listed:
                     found = {each.name: partial(self.look, before + each.name) for each in listed}
-            else:
-                infos = {info["name"].rstrip("/"): info for info in self._files.ls(path, detail=True)}
-                found = {
-                    name.rpartition("/")[2]: partial(self._entry, info)
-                    for name, info in infos.items()
-                    if name.lstrip("/") != path.strip("/")  # some stores list the folder itself
-                }
+            for info in () if self.local else self._files.ls(path, detail=True):
+                name = info["name"].rstrip("/")
+                if name.lstrip("/") != path.strip("/"):  # some stores list the folder itself
+                    found[name.rpartition("/")[2]] = partial(self._entry, info)
         return sorted(found.items(), key=lambda entry: (entry[0].rpartition(".")[0], entry[0]))
 
     def look(self, name: str) -> Entry:
@@ -158,14 +154,18 @@ class Storage:
     def read(self, name: str) -> bytes:
         """Read the bytes of an image file. Raises ImageError."""
         try:
-            return self._bytes(name, reading.MAX_BYTES + 1)
+            return self.head(name, reading.MAX_BYTES + 1)
         except OSError as error:
-            message = f"{self.at(name)}: cannot be read ({error.strerror})"
-            raise ImageError(message, cause="cannot be read") from error
+            cause = "cannot be read"
+            raise ImageError(f"{self.at(name)}: {cause} ({error.strerror})", cause=cause) from error
 
-    def head(self, name: str) -> bytes:
-        """Read the first bytes of a file."""
-        return self._bytes(name, _HEAD)
+    def head(self, name: str, most: int = 512) -> bytes:
+        """Read the first bytes of a file, which tell its format."""
+        with self._errors(name):
+            if not self.local:
+                return bytes(self._files.cat_file(self._path(name), start=0, end=most))
+            with open_regular(self._path(name)) as opened:  # a pipe would block
+                return opened.read(most)
 
     @contextmanager
     def stream(self, name: str) -> Iterator[Any]:
@@ -195,10 +195,8 @@ class Storage:
 
     def tidy(self) -> None:
         """Remove the partial files that a killed process left. None are in an object store."""
-        if not self._renames:
-            return
         with self._errors(""):
-            for folder, _, names in self._files.walk(self._path("")):
+            for folder, _, names in self._files.walk(self._path("")) if self._renames else ():
                 for name in match_names(names, PART):
                     self._files.rm_file(f"{folder.rstrip('/')}/{name}")
 
@@ -216,31 +214,56 @@ class Storage:
         return entry.size if (entry := self._find(name)) and entry.kind in ("file", "link out") else None
 
     def put(self, name: str, content: bytes, *, replace: bool) -> None:
-        """Write a whole file, unless it has this content. FileExistsError if another must not be replaced."""
-        if self._differs(name, io.BytesIO(content), len(content), replace=replace):
-            with self._whole(name) as path:
-                self._files.pipe_file(path, content)
+        """Write a whole file, see file."""
+        with self.file(name, replace=replace) as path:
+            path.write_bytes(content)
 
     @contextmanager
     def file(self, name: str, *, replace: bool) -> Iterator[Path]:
-        """Yield a path to write to; after the block it becomes a file of the storage, see put."""
+        """Yield a path to write to; after the block it becomes a file of the storage, which appears whole.
+
+        A file of the same content is left. FileExistsError if another must not be replaced.
+        """
+        path, parent = self._path(name), self._path(name).rpartition("/")[0]
+        part = f"{parent}/{PART.replace('*', secrets.token_hex(8))}"
         with ExitStack() as stack:
             if self.local:
-                path = Path(self._path(name))
-                path.parent.mkdir(parents=True, exist_ok=True)
-                written = path.with_name(_partial())
+                Path(parent).mkdir(parents=True, exist_ok=True)
+                written = Path(part)
                 stack.callback(written.unlink, missing_ok=True)
             else:
                 written = Path(stack.enter_context(TemporaryDirectory()), "whole")
             yield written
-            with written.open("rb") as content:
-                if not self._differs(name, content, written.stat().st_size, replace=replace):
+            there = self._find(name)
+            if there is not None:
+                if there.kind not in ("file", "link out"):
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self.at(name))
+                if there.size == written.stat().st_size and self._equals(name, written):
                     return
+                if not replace:
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.at(name))
+            stack.enter_context(self._errors(name))
             if self.local:
                 written.replace(path)
+            elif not self._renames:
+                self._files.put_file(str(written), path)
             else:
-                with self._whole(name) as there:
-                    self._files.put_file(str(written), there)
+                try:
+                    self._files.makedirs(parent, exist_ok=True)
+                    self._files.put_file(str(written), part)
+                    if there is not None:  # some file systems rename over none; a killed run is repeated
+                        self._files.rm_file(path)
+                    self._files.mv(part, path)
+                except BaseException:
+                    with suppress(Exception):
+                        self._files.rm_file(part)
+                    raise
+
+    def _equals(self, name: str, written: Path) -> bool:
+        with self.stream(name) as there, written.open("rb") as content:
+            while (part := content.read(_SAME_BYTES)) and there.read(len(part)) == part:
+                pass
+        return not part
 
     def delete(self, name: str) -> None:
         """Remove a file if it exists."""
@@ -283,56 +306,6 @@ class Storage:
         version = next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
         return Entry("file", info["size"], f"{info['size']}:{version}")
 
-    def _bytes(self, name: str, most: int) -> bytes:
-        with self._errors(name):
-            if not self.local:
-                return bytes(self._files.cat_file(self._path(name), start=0, end=most))
-            with open_regular(self._path(name)) as opened:  # a pipe would block
-                return opened.read(most)
-
-    def _differs(self, name: str, content: Any, size: int, *, replace: bool) -> bool:
-        """Whether a file is missing or has another content. Raises OSError if it must not be replaced."""
-        there = self._find(name)
-        if there is None:
-            return True
-        if there.kind not in ("file", "link out"):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self.at(name))
-        if there.size == size:
-            with self.stream(name) as old:
-                while (part := content.read(_SAME_BYTES)) and old.read(len(part)) == part:
-                    pass
-            if not part:
-                return False
-        if not replace:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.at(name))
-        return True
-
-    @contextmanager
-    def _whole(self, name: str) -> Iterator[str]:
-        """Yield a path to write to, so that the file appears whole."""
-        files, path = self._files, self._path(name)
-        with self._errors(name):
-            if not self._renames:
-                yield path
-                return
-            parent = path.rpartition("/")[0]
-            files.makedirs(parent, exist_ok=True)
-            temporary = f"{parent}/{_partial()}"
-            try:
-                yield temporary
-                try:
-                    files.mv(temporary, path)
-                except Exception:
-                    if self._find(name) is None:
-                        raise
-                    # Some file systems do not rename over a file. If killed here, the next run repeats it.
-                    files.rm_file(path)
-                    files.mv(temporary, path)
-            except BaseException:
-                with suppress(Exception):
-                    files.rm_file(temporary)
-                raise
-
     @contextmanager
     def _errors(self, name: str) -> Iterator[None]:
         """Turn every error of a file system into an OSError without a password."""
@@ -351,17 +324,12 @@ class Storage:
 
     def _hide(self, text: str) -> str:
         """Remove the user and password of the URL from a text."""
-        text = text.replace(self.url, str(self))
         authority = self.url.partition("://")[2].partition("/")[0]
         user, colon, password = authority.rpartition("@")[0].partition(":")
-        if colon:
-            for secret in sorted({password, unquote(password), user, unquote(user)} - {""}, key=len)[::-1]:
-                text = re.sub(re.escape(secret), "***", text)
+        words = {user, unquote(user), password, unquote(password)} - {""} if colon else ()
+        for secret in sorted(words, key=len, reverse=True):
+            text = text.replace(secret, "***")
         return text
-
-
-def _partial() -> str:
-    return PART.replace("*", secrets.token_hex(8))
 
 
 @lru_cache(maxsize=16)

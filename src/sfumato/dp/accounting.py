@@ -17,17 +17,17 @@ chosen by looking at noisy results need a privacy filter, which a PLD is not.
 import bisect
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
-from functools import lru_cache
-from typing import Any, Literal, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, Literal
 
 import numpy as np
 
 from sfumato.dp.guarantee import round_up
 from sfumato.errors import BudgetExceededError, ConfigError, LedgerError, did_you_mean, needs_extra
 
-AccountantName = Literal["pld", "rdp", "gdp"]
+_Accountant = Literal["pld", "rdp", "gdp"]
 
 # The error of floating point in δ, in convolutions by FFT, was measured against the closed form of the
 # Gaussian mechanism, for 10^3 to 10^6 steps and grids of 1e-2 to 4e-6: at worst 6e-17 a step too little. We
@@ -38,13 +38,11 @@ _ROUNDING, _ROUNDING_PER_STEP = 1e-12, 3e-16
 
 # The grid of privacy losses. Rounding adds about steps * interval^2 / 2 to ε.
 _LOOSENESS = 1e-4
-_STEP_SIZE, _MIXTURE_SIZE, _TOTAL_SIZE = 150_000, 20_000, 500_000  # points, at most: they take time
+_STEP_SIZE, _TOTAL_SIZE = 150_000, 500_000  # points, at most: they take time
 _FINEST, _COARSEST = 1e-6, 10.0
 _REACH = 10.0  # standard deviations of the noise that are kept: the rest, e^-50, counts as revealed
-_RARE = 1e-25  # a rarer number of tasks drawn together counts as all of them
 
 _EXTRA = "accounting for private training", "private"
-_STATE_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class Stretch:
     steps: int
 
     def __post_init__(self) -> None:
-        if not (self.noise_multiplier >= 0 and math.isfinite(self.noise_multiplier)):
+        if not 0 <= self.noise_multiplier < math.inf:
             raise ConfigError(
                 f"noise_multiplier is a number from 0 (no privacy), in units of the clipping norm, "
                 f"got {self.noise_multiplier}: about 1 is usual, and calibrate() finds what a budget needs"
@@ -80,11 +78,20 @@ class Stretch:
                 "without steps; with more the floating-point error is not known to be harmless"
             )
 
+    def of_group(self, tasks: int) -> "Stretch":
+        """Steps that cost one task what these cost k tasks together, added or removed: an upper bound.
+
+        With probability 1 - (1 - q)^k some of them are drawn, and these move the sum by k·C at most: to move
+        it by less reveals less (Choquette-Choo et al. 2024, Corollary 4.7, has the exact mixture).
+        """
+        drawn = -math.expm1(tasks * math.log1p(-self.rate)) if self.rate < 1 else 1.0
+        return Stretch(self.noise_multiplier / tasks, drawn, self.steps)
+
 
 _Steps = dict[tuple[float, float], int]  # (noise_multiplier, rate) -> steps
 
 
-def epsilon(stretches: Sequence[Stretch], delta: float, accountant: AccountantName = "pld") -> float:
+def epsilon(stretches: Sequence[Stretch], delta: float, accountant: _Accountant = "pld") -> float:
     """The ε that stretches of steps cost a task at δ, together.
 
     Args:
@@ -102,65 +109,34 @@ def epsilon(stretches: Sequence[Stretch], delta: float, accountant: AccountantNa
     by_name = {"pld": _pld_epsilon, "rdp": _rdp_epsilon, "gdp": _gdp_epsilon}
     if accountant not in by_name:
         raise ConfigError(f"no accountant is called {accountant!r}: {did_you_mean(accountant, by_name)}")
-    steps = _by_setting(stretches, delta)
-    return by_name[accountant](steps, delta) if steps else 0.0
+    check_delta(delta)
+    added: _Steps = {}
+    for stretch in stretches:
+        setting = stretch.noise_multiplier, stretch.rate
+        added[setting] = added.get(setting, 0) + stretch.steps
+    if (total := sum(added.values())) > MOST_STEPS:
+        raise ConfigError(f"{total} steps: at most {MOST_STEPS} can be accounted for, take fewer")
+    # In one order: composition has none, and its rounding should not either.
+    return by_name[accountant](dict(sorted(added.items())), delta) if added else 0.0
 
 
-def image_epsilon(tasks: int, stretches: Sequence[Stretch], delta: float) -> float:
-    """The ε of an IMAGE that occurs in up to `tasks` tasks of a pool whose tasks overlap: an upper bound.
-
-    Neighbours are a pool and the one without the image and without all tasks that it occurs in. Of these k
-    tasks Binomial(k, q) are drawn into a step, and each moves the sum by C at most: a mixture of Gaussians,
-    which dominates the release (Choquette-Choo et al. 2024, "Privacy Amplification for Matrix Mechanisms",
-    Corollary 4.7), also for images in fewer tasks. Composed as a PLD, on a coarser grid than for
-    `epsilon`: 0.02% above the truth for 1000 steps at rate 0.016, 0.5% for 10,000 at 0.0016.
-    It says nothing about pools in which another image replaces it in those tasks.
-
-    Args:
-        tasks: k >= 1, a public bound on the number of tasks with the same image.
-        stretches: as for `epsilon`; their σ stays in units of the clipping norm of one task.
-        delta: δ, from 1e-9 to below 1.
-
-    Returns:
-        ε >= 0; with k = 1 that of `epsilon`.
-
-    Raises:
-        ConfigError: k is below 1, or `epsilon` refuses its arguments.
-    """
-    if not (1 <= tasks < math.inf and tasks == int(tasks)):
-        raise ConfigError(f"tasks={tasks}: an image that counts occurs in at least 1 task, a whole number")
-    steps = _by_setting(stretches, delta)
-    return _pld_epsilon(steps, delta, tasks=int(tasks)) if steps else 0.0
-
-
-def calibrate(
-    budget_epsilon: float, delta: float, rate: float, steps: int, spent: Sequence[Stretch] = ()
-) -> float:
-    """The least noise multiplier of four significant digits with which the steps stay within a budget.
+def calibrate(budget_epsilon: float, delta: float, rate: float, steps: int) -> float:
+    """The least noise multiplier of four significant digits, from 0.01 to 1000, that stays within a budget.
 
     Promise: the PLD ε of the result is at most the budget; that of the next smaller such number, which is
     less than 0.1% smaller, is above.
-
-    Args:
-        budget_epsilon: ε > 0 to stay within, with that of other steps, `spent`.
-
-    Returns:
-        σ, from 0.01 to 1000, in units of the clipping norm.
 
     Raises:
         ConfigError: no noise of up to 1000 norms is enough, or 0.01 would do: a budget that promises nothing.
     """
     check_budget(budget_epsilon)
-    asked = Stretch(1.0, rate, steps)
-    if spent and (cost := epsilon(spent, delta)) >= budget_epsilon:
-        raise ConfigError(
-            f"eps = {round_up(cost)} at delta = {delta:g} is spent before the first step, of a budget of "
-            f"{budget_epsilon:g}: spend less on it, or take a larger budget"
-        )
+
+    def noise(index: int) -> float:  # 0.01, 0.01001, ... 0.09999, 0.1, 0.1001, ...
+        decade, digits = divmod(index, 9000)
+        return float(f"{1000 + digits}e{decade - 5}")
 
     def is_enough(index: int) -> bool:
-        made = replace(asked, noise_multiplier=_four_digits(index))
-        return epsilon([*spent, made], delta) <= budget_epsilon
+        return epsilon([Stretch(noise(index), rate, steps)], delta) <= budget_epsilon
 
     last = 5 * 9000  # of 1000 norms
     index = bisect.bisect_left(range(last + 1), True, key=is_enough)
@@ -175,77 +151,32 @@ def calibrate(
             f"eps = {budget_epsilon:g} at delta = {delta:g} allows {steps} steps at rate {rate:g} with noise "
             f"of 0.01 clipping norms: such a budget promises nothing, take a smaller one"
         )
-    return _four_digits(index)
+    return noise(index)
 
 
-def steps_within(
-    budget_epsilon: float,
-    delta: float,
-    noise_multiplier: float,
-    rate: float,
-    spent: Sequence[Stretch] = (),
-) -> int:
-    """How many more steps a budget allows, by PLD, from 0 to 10^6.
-
-    Promise: that many fit, and one more does not, or would make more than 10^6 in all.
-    """
+def steps_within(budget_epsilon: float, delta: float, noise_multiplier: float, rate: float) -> int:
+    """How many steps a budget allows, by PLD, from 0 to 10^6: that many fit, and one more does not."""
     check_budget(budget_epsilon)
-    _by_setting(spent, delta)
 
     def is_too_much(index: int) -> bool:  # steps, less one
-        return epsilon([*spent, Stretch(noise_multiplier, rate, index + 1)], delta) > budget_epsilon
+        return epsilon([Stretch(noise_multiplier, rate, index + 1)], delta) > budget_epsilon
 
-    room = MOST_STEPS - sum(stretch.steps for stretch in spent)
-    if room < 1 or is_too_much(0):
-        return 0
-    return bisect.bisect_left(range(room), True, key=is_too_much)
-
-
-def _four_digits(index: int) -> float:
-    """The numbers of four significant digits in a row: 0.01, 0.01001, ... 0.09999, 0.1, 0.1001, ..."""
-    decade, digits = divmod(index, 9000)
-    return float(f"{1000 + digits}e{decade - 5}")
-
-
-@dataclass(frozen=True)
-class Spent:
-    """The cost of a run to a task so far, by each accountant; in words by str().
-
-    Attributes:
-        pld: ε, an upper bound: the number to state.
-        rdp: ε, a looser upper bound.
-        gdp: ε by a central limit theorem, which may be below the truth.
-        delta: δ of all three.
-    """
-
-    pld: float
-    rdp: float
-    gdp: float
-    delta: float
-
-    def __str__(self) -> str:
-        return (
-            f"hides any 1 task at eps = {round_up(self.pld)} ((eps, delta)-DP at delta = "
-            f"{round_up(self.delta)}; PLD, an upper bound); RDP, a looser bound: {round_up(self.rdp)}; "
-            f"GDP, an approximation that may be below the truth: {self.gdp:.3g}"
-        )
+    return 0 if is_too_much(0) else bisect.bisect_left(range(MOST_STEPS), True, key=is_too_much)
 
 
 class Accountant:
-    """Counts the steps of a run and refuses the one that would pass the budget.
+    """Counts the steps of a run, equal ones, and refuses the one that would pass the budget.
 
-    State: the stretches so far, and how many further steps of the last kind are known to fit. Not safe to
-    share between threads. A change of noise or rate takes up to seconds, a further step of the same kind
-    microseconds.
+    Attributes:
+        done: how many were charged: the state of a checkpoint.
     """
 
-    def __init__(self, epsilon: float, delta: float, pool: int) -> None:
-        """Open an account.
+    def __init__(
+        self, epsilon: float, delta: float, pool: int, *, noise_multiplier: float, rate: float
+    ) -> None:
+        """Open an account of ε > 0 at δ, below 1 / pool, for steps of a Stretch.
 
-        Args:
-            epsilon: ε > 0, the most that the run may cost a task, by PLD.
-            delta: δ, from 1e-9 to below 1 / pool.
-            pool: how many tasks the pool has: public, or a public bound from above.
+        `pool`: how many tasks there are: public, or a public bound from above.
 
         Raises:
             ConfigError: a budget or a pool that cannot work, or a δ that could publish a task.
@@ -259,102 +190,55 @@ class Accountant:
                 f"delta={delta:g} with a pool of {pool} tasks: at 1 / pool = {1 / pool:g} or above, to "
                 f"publish a task in clear would count as private: take less, such as {1 / (10 * pool):.1g}"
             )
-        self.epsilon, self.delta, self.pool = float(epsilon), float(delta), int(pool)
-        self._stretches: list[Stretch] = []
-        self._kind: tuple[float, float] | None = None  # the noise and rate that `_left` is about
-        self._left = 0
+        self.epsilon, self.delta = float(epsilon), float(delta)
+        self._step = Stretch(float(noise_multiplier), float(rate), 1)
+        self.done = 0
 
-    def step(self, noise_multiplier: float, rate: float) -> None:
+    @cached_property
+    def _most(self) -> int:
+        """The steps that fit; it takes up to seconds."""
+        return steps_within(self.epsilon, self.delta, self._step.noise_multiplier, self._step.rate)
+
+    def step(self) -> None:
         """Charge one step. Call it BEFORE any private task is drawn for that step.
 
         Raises:
             BudgetExceededError: the step does not fit; nothing was charged, and it must not be taken.
         """
-        if self._kind != (noise_multiplier, rate):
-            self._left = steps_within(self.epsilon, self.delta, noise_multiplier, rate, self._stretches)
-            self._kind = (noise_multiplier, rate)
-        if self._left < 1:
-            raise BudgetExceededError(self._refusal(Stretch(noise_multiplier, rate, 1)))
-        self._charge(Stretch(float(noise_multiplier), float(rate), 1))
-        self._left -= 1
-
-    def cost(self) -> Spent:
-        """The cost of all steps so far, by each accountant; this takes seconds."""
-        return Spent(
-            pld=epsilon(self._stretches, self.delta),
-            rdp=epsilon(self._stretches, self.delta, "rdp"),
-            gdp=epsilon(self._stretches, self.delta, "gdp"),
-            delta=self.delta,
-        )
+        if self.done >= self._most:
+            raise BudgetExceededError(self._refusal())
+        self.done += 1
 
     @property
-    def stretches(self) -> tuple[Stretch, ...]:
-        """The steps so far; consecutive equal steps are one stretch."""
-        return tuple(self._stretches)
+    def stretches(self) -> list[Stretch]:
+        """The steps so far."""
+        return [replace(self._step, steps=self.done)] if self.done else []
 
-    @property
-    def state(self) -> dict[str, Any]:
-        """Everything that `resume` needs, fit for JSON; every checkpoint of the run keeps it."""
-        return {
-            "version": _STATE_VERSION,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "pool": self.pool,
-            "stretches": [list(astuple(stretch)) for stretch in self._stretches],
-        }
+    def cost(self, accountant: _Accountant = "pld") -> float:
+        """The ε of all steps so far; this takes seconds."""
+        return epsilon(self.stretches, self.delta, accountant)
 
-    @classmethod
-    def resume(cls, state: Mapping[str, Any]) -> Self:
-        """Continues to count from `state`.
-
-        Raises:
-            LedgerError: the state is damaged, of another version, or costs more than its own budget.
-        """
-        try:
-            if (version := state["version"]) != _STATE_VERSION:
-                raise LedgerError(
-                    f"the accountant's state is of version {version!r}, and this is {_STATE_VERSION}: "
-                    "resume with the sfumato that wrote it"
-                )
-            accountant = cls(state["epsilon"], state["delta"], state["pool"])
-            for noise_multiplier, rate, steps in state["stretches"]:
-                accountant._charge(Stretch(noise_multiplier, rate, steps))
-            cost = epsilon(accountant._stretches, accountant.delta)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+    def restore(self, done: int) -> None:
+        """Continues to count after so many steps. Raises LedgerError: they cost more than the budget."""
+        if not 0 <= done <= self._most:
             raise LedgerError(
-                f"the accountant's state is damaged ({type(error).__name__}: {error}): resume from an older "
-                "checkpoint; without it the cost of the run is not known"
-            ) from error
-        if cost > accountant.epsilon:
-            raise LedgerError(
-                f"the accountant's state holds steps that cost eps = {round_up(cost)}, more than its "
-                f"budget of {accountant.epsilon:g}: it was changed, or is not of this run; resume from "
-                "another checkpoint"
+                f"the checkpoint holds {done} steps, and the budget of eps = {self.epsilon:g} allows "
+                f"{self._most}: it was changed, or is not of this run; resume from another checkpoint"
             )
-        return accountant
+        self.done = done
 
-    def _charge(self, stretch: Stretch) -> None:
-        last = self._stretches[-1] if self._stretches else None
-        if last is not None and replace(last, steps=stretch.steps) == stretch:
-            stretch = replace(stretch, steps=self._stretches.pop().steps + stretch.steps)
-        self._stretches.append(stretch)
-
-    def _refusal(self, step: Stretch) -> str:
-        done = sum(stretch.steps for stretch in self._stretches)
-        if done >= MOST_STEPS:
-            return f"{done} steps are done, and more are not accounted for: end the run here"
-        price = round_up(epsilon([*self._stretches, step], self.delta))
-        setting = f"noise multiplier {step.noise_multiplier:g}, rate {step.rate:g}"
-        if not done:
-            return (
-                f"the first step alone ({setting}) costs eps = {price} at delta = {self.delta:g}, and the "
-                f"budget is {self.epsilon:g}: nothing was spent; take more noise, a smaller rate or a larger "
-                "budget"
-            )
+    def _refusal(self) -> str:
+        if self.done >= MOST_STEPS:
+            return f"{self.done} steps are done, and more are not accounted for: end the run here"
+        price = round_up(epsilon([replace(self._step, steps=self.done + 1)], self.delta))
+        setting = f"noise multiplier {self._step.noise_multiplier:g}, rate {self._step.rate:g}"
+        at = f"eps = {price} at delta = {self.delta:g}, and the budget is {self.epsilon:g}: nothing was spent"
+        if not self.done:
+            more = "take more noise, a smaller rate or a larger budget"
+            return f"the first step alone ({setting}) costs {at}; {more}"
         return (
-            f"step {done + 1} ({setting}) would bring the run to eps = {price} at delta = {self.delta:g}, "
-            f"and the budget is {self.epsilon:g}: nothing was spent on it; end the run here, or calibrate "
-            "the noise to the steps you need and start again"
+            f"step {self.done + 1} ({setting}) would bring the run to {at} on it; end the run here, or "
+            "calibrate the noise to the steps you need and start again"
         )
 
 
@@ -369,7 +253,7 @@ def check_delta(delta: float) -> None:
 
 def check_budget(epsilon: float) -> None:
     """Raise ConfigError for a budget that is not an ε above 0."""
-    if not (epsilon > 0 and math.isfinite(epsilon)):
+    if not 0 < epsilon < math.inf:
         raise ConfigError(f"the budget is an epsilon above 0, got {epsilon:g}: 1 to 10 is usual")
 
 
@@ -380,31 +264,15 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     return 1 / float(get_sigma_gaussian(epsilon, delta))
 
 
-def _by_setting(stretches: Sequence[Stretch], delta: float) -> _Steps:
-    """Adds up equal stretches, in one order: composition has none, and its rounding should not either.
-
-    Raises:
-        ConfigError: more steps than can be accounted for, or a δ that is out of range.
-    """
-    check_delta(delta)
-    steps: _Steps = {}
-    for stretch in stretches:
-        setting = stretch.noise_multiplier, stretch.rate
-        steps[setting] = steps.get(setting, 0) + stretch.steps
-    if (total := sum(steps.values())) > MOST_STEPS:
-        raise ConfigError(f"{total} steps: at most {MOST_STEPS} can be accounted for, take fewer")
-    return dict(sorted(steps.items()))
-
-
-def _pld_epsilon(steps: _Steps, delta: float, *, tasks: int = 1) -> float:
-    """ε, composed of privacy loss distributions, for an image in up to `tasks` tasks: an upper bound."""
+def _pld_epsilon(steps: _Steps, delta: float) -> float:
+    """ε, composed of privacy loss distributions: an upper bound."""
     if any(noise == 0 for noise, _ in steps):
         return math.inf
-    # Without sampling the steps are one Gaussian of k^2 T / σ^2, exactly.
-    full = sum(n * (tasks / noise) ** 2 for (noise, rate), n in steps.items() if rate == 1)
-    parts = {(noise, rate, tasks): n for (noise, rate), n in steps.items() if rate < 1}
+    # Without sampling the steps are one Gaussian of T / σ^2, exactly.
+    full = sum(n / noise**2 for (noise, rate), n in steps.items() if rate == 1)
+    parts = {setting: n for setting, n in steps.items() if setting[1] < 1}
     if full:
-        parts[1 / math.sqrt(full), 1.0, 1] = 1
+        parts[1 / math.sqrt(full), 1.0] = 1
     interval = _interval(parts)
     if interval > _COARSEST:
         return math.inf
@@ -419,34 +287,16 @@ def _pld_epsilon(steps: _Steps, delta: float, *, tasks: int = 1) -> float:
 
 
 @lru_cache(maxsize=16)
-def _step_loss(noise_multiplier: float, rate: float, tasks: int, interval: float) -> Any:
+def _step_loss(noise_multiplier: float, rate: float, interval: float) -> Any:
     """The privacy loss distribution of one step, as a PrivacyLossDistribution."""
     with needs_extra(*_EXTRA):
         from dp_accounting.pld import privacy_loss_distribution as pld
-        from scipy.stats import binom  # type: ignore[import-untyped]
-    grid = {"value_discretization_interval": interval}
-    if tasks == 1:
-        return pld.from_gaussian_mechanism(noise_multiplier, sampling_prob=rate, **grid)
-    likely = _likely_tasks(rate, tasks)
-    counts = list(range(likely + 1))
-    probabilities = binom.pmf(counts, tasks, rate).tolist()
-    if likely < tasks:
-        # More tasks at once can only reveal more: moving the tail up keeps the bound, cutting it would not.
-        counts.append(tasks)
-        probabilities.append(float(binom.sf(likely, tasks, rate)))
-    return pld.from_mixture_gaussian_mechanism(noise_multiplier, counts, probabilities, **grid)
+    return pld.from_gaussian_mechanism(
+        noise_multiplier, sampling_prob=rate, value_discretization_interval=interval
+    )
 
 
-def _likely_tasks(rate: float, tasks: int) -> int:
-    """The most of an image's tasks in one step that need to be told apart."""
-    if tasks == 1:
-        return 1
-    with needs_extra(*_EXTRA):
-        from scipy.stats import binom
-    return max(1, min(tasks, int(binom.isf(_RARE, tasks, rate))))
-
-
-def _interval(parts: Mapping[tuple[float, float, int], int]) -> float:
+def _interval(parts: _Steps) -> float:
     """The grid of the privacy losses: fine enough to be tight, coarse enough to compute. A power of 2.
 
     Any interval gives a bound: the losses are rounded pessimistically. The library's fixed 1e-4 would take
@@ -454,19 +304,17 @@ def _interval(parts: Mapping[tuple[float, float, int], int]) -> float:
     """
     finest, coarsest = math.sqrt(_LOOSENESS / sum(parts.values())), _FINEST
     mean = variance = widest = 0.0
-    for (noise, rate, tasks), n in parts.items():
-        shift = _likely_tasks(rate, tasks) / noise  # in standard deviations of the noise
-        unsampled = shift * shift / 2 + _REACH * shift  # the largest loss, were the image's tasks all drawn
-        chance = min(1.0, tasks * rate)
-        widest_here = math.log1p(chance * math.expm1(unsampled)) if unsampled < 700 else unsampled
-        # The mean loss, by convexity; or by the chi-square divergence, if that is less.
-        kl = tasks * rate * (1 - rate + tasks * rate) / (2 * noise * noise)
-        if tasks == 1 and shift < 20:
+    for (noise, rate), n in parts.items():
+        shift = 1 / noise  # in standard deviations of the noise
+        unsampled = shift * shift / 2 + _REACH * shift  # the largest loss, were the task drawn
+        widest_here = math.log1p(rate * math.expm1(unsampled)) if unsampled < 700 else unsampled
+        kl = rate * shift * shift / 2  # the mean loss, by convexity; or by the chi-square divergence
+        if shift < 20:
             kl = min(kl, rate * rate * math.expm1(shift * shift))
         mean, variance = mean + n * kl, variance + n * kl * (shift * shift / 2 + 2)
         widest = max(widest, widest_here)
-        finest = min(finest, tasks * rate / noise / 16)  # a small part of a step's own spread
-        coarsest = max(coarsest, widest_here / (_STEP_SIZE if tasks == 1 else _MIXTURE_SIZE))
+        finest = min(finest, rate * shift / 16)  # a small part of a step's own spread
+        coarsest = max(coarsest, widest_here / _STEP_SIZE)
     coarsest = max(coarsest, (mean + 8 * math.sqrt(variance) + widest) / _TOTAL_SIZE)
     return max(2.0 ** math.floor(math.log2(finest)), 2.0 ** math.ceil(math.log2(coarsest)))
 
@@ -478,10 +326,8 @@ def _rdp_epsilon(steps: _Steps, delta: float) -> float:
         from dp_accounting.rdp import RdpAccountant, compute_epsilon
     if any(noise == 0 for noise, _ in steps):
         return math.inf
-    # absl logs that the series of a fractional order did not converge; that order is left out. Every order by
-    # itself gives a bound, so leaving one out can only loosen the least of them. Without fractional orders
-    # nothing would be logged, but they make the bound tight at ε of 5 and more (7.40 by PLD is 8.77 with them
-    # and 10.2 without).
+    # absl logs that the series of a fractional order did not converge; that order is left out, which can only
+    # loosen the bound. Without fractional orders it would be loose at ε of 5 and more (10.2 for 8.77).
     logger = logging.getLogger("absl")
     logger.addFilter(_did_converge)
     accountant = RdpAccountant()
@@ -506,13 +352,10 @@ def _gdp_epsilon(steps: _Steps, delta: float) -> float:
     """ε by a central limit theorem: may be below the truth; infinity for a μ of a million or more."""
     with needs_extra(*_EXTRA):
         from dp_accounting import get_epsilon_gaussian
-    mu = math.sqrt(sum(n * _gdp_square(noise, rate) for (noise, rate), n in steps.items()))
-    if mu == 0:
+    square = 0.0  # μ^2, that of each step in the limit of many
+    for (noise, rate), n in steps.items():
+        exponent = 1 / noise**2 if noise > 0.05 else math.inf
+        square += n * rate * rate * math.expm1(exponent) if exponent < 700 else math.inf
+    if square == 0:
         return 0.0
-    return float(get_epsilon_gaussian(1 / mu, delta)) if mu < 1e6 else math.inf
-
-
-def _gdp_square(noise_multiplier: float, rate: float) -> float:
-    """μ^2 of one step in the limit of many."""
-    exponent = 1 / noise_multiplier**2 if noise_multiplier > 0.05 else math.inf
-    return rate * rate * math.expm1(exponent) if exponent < 700 else math.inf
+    return float(get_epsilon_gaussian(1 / math.sqrt(square), delta)) if square < 1e12 else math.inf

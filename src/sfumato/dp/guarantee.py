@@ -53,10 +53,8 @@ class Guarantee:
     def to(self, definition: Definition, *, delta: float = 0.0) -> "Guarantee":
         """Converts the guarantee to another definition, by a theorem. A conversion loses for good.
 
-        Args:
-            definition: "pure" converts to all others, "gaussian" to "concentrated" and "approximate",
-                "concentrated" to "approximate".
-            delta: δ in (0, 1), for "approximate" only.
+        "pure" converts to all others, "gaussian" to "concentrated" and "approximate", "concentrated" to
+        "approximate". `delta` is for that alone.
 
         Raises:
             ConfigError: no theorem converts to it; δ is missing, or given for another definition.
@@ -112,9 +110,6 @@ class Guarantee:
             candidates: N equally likely people; or
             prior: the chance of the best guess beforehand, or the priors of all people.
             releases: n, of images of that person, each with fresh noise.
-
-        Raises:
-            ConfigError: neither candidates nor prior, both, or a number out of range.
         """
         best, whole = naming.prior_of(candidates, prior), self.whole_image
         match self.definition:
@@ -154,13 +149,10 @@ def proof_of(
     outputs.
 
     Args:
-        guarantees: of one release; for any numbers of pixels, since only `whole_image` and `centre` count.
-        information: of one release.
+        guarantees, information: of one release; for any numbers of pixels, since only `whole_image` and
+            `centre` count.
         releases: n >= 0, of any images of one person, each with fresh noise.
         draws: see Proof.
-
-    Raises:
-        ConfigError: releases below 0.
     """
 
     def least(definition: Definition) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Context, Decimal
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -47,9 +47,7 @@ class Noise:
         digits of a geometric variable are independent coins, digit j being 1 with probability
         1 / (1 + q^-(2^j)) (Dwork et al. 2006, "Our data, ourselves", Sec. 4).
 
-        Args:
-            shape: of the result.
-            scale: > 0, an exact fraction, since the privacy proof is about the exact value.
+        `scale` is an exact fraction, since the privacy proof is about the exact value.
         """
         if not 0 < scale <= MAX_SCALE:
             raise ConfigError(f"the scale of Laplace noise is above 0 and at most 2^55, got {scale}")
@@ -65,9 +63,7 @@ class Noise:
         How: their Algorithm 3. A discrete Laplace candidate of scale t = floor(sigma) + 1 is kept with
         probability exp(-(|k| - variance / t)^2 / (2 variance)).
 
-        Args:
-            shape: of the result.
-            variance: > 0, sigma^2 as an exact fraction; the variance of the noise is at most that.
+        `variance` is sigma^2 as an exact fraction; the variance of the noise is at most that.
         """
         if not 0 < variance <= MAX_SCALE**2:
             raise ConfigError(f"the variance of Gaussian noise is above 0 and at most 2^110, got {variance}")
@@ -81,12 +77,7 @@ class Noise:
         """N(0, sigma^2) rounded to an integer and clamped to +-bound. -> shape, int16.
 
         Rounding and bounding are post-processing of the Gaussian mechanism, and cost no privacy. A bound
-        at which the sum is clamped anyway loses nothing.
-
-        Args:
-            shape: of the result.
-            sigma: > 0, the standard deviation before rounding.
-            bound: 1 to 32767.
+        at which the sum is clamped anyway loses nothing. `sigma` is the deviation before rounding.
         """
         if not (sigma > 0 and math.isfinite(sigma)):
             raise ConfigError(f"sigma of Gaussian noise is above 0, got {sigma:g}")
@@ -98,11 +89,7 @@ class Noise:
     def flips(self, shape: tuple[int, ...], *, probability: Fraction) -> NDArray[np.bool_]:
         """Which bits to flip, independently: 1 with exactly that probability. -> shape, bool.
 
-        Flipping a bit so is ε-DP with ε = ln((1 - p) / p) (Warner 1965).
-
-        Args:
-            shape: of the result.
-            probability: p, from 0 to 0.5.
+        Flipping a bit so is ε-DP with ε = ln((1 - p) / p) (Warner 1965), for p from 0 to 0.5.
         """
         if not 0 <= probability <= Fraction(1, 2):
             raise ConfigError(
@@ -116,13 +103,7 @@ class Noise:
 
         ε-DP between any two words (Kairouz, Oh & Viswanath 2016). All others are equally likely.
 
-        Args:
-            words: (N,) int64 from 0 to k - 1.
-            outputs: k, from 2 to 2^16.
-            epsilon: ε > 0, an exact fraction.
-
-        Returns:
-            (N,) int64.
+        (N,) int64 words from 0 to k - 1 -> (N,) int64; k, from 2 to 2^16, are the `outputs`.
         """
         if not 2 <= outputs <= 1 << 16:
             raise ConfigError(f"randomised response is over 2 to 65,536 words, got {outputs}")
@@ -356,26 +337,16 @@ class _Table:
         return tied.start
 
 
-class _Own(threading.local):
-    """A context of mpmath for each thread: all threads share the precision of mpmath's own."""
-
-    @cached_property
-    def context(self) -> Any:
-        """Computes the digits of a normal distribution; imported here, since most noise does not need it."""
-        import mpmath
-
-        return mpmath.MPContext()
-
-
-_own = _Own()
-
-
 @lru_cache(maxsize=16)
 def _gaussian_table(sigma: float, bound: int) -> _Table:
+    import mpmath  # here, since most noise does not need it
+
+    context, alone = mpmath.MPContext(), threading.Lock()
+
     def cumulative(k: int, length: int) -> int:
-        context = _own.context
-        context.prec = length + 64
-        digits = int(context.floor(context.ncdf((context.mpf(k) + 0.5) / sigma) * 2**length))
+        with alone:  # threads would share the precision
+            context.prec = length + 64
+            digits = int(context.floor(context.ncdf((context.mpf(k) + 0.5) / sigma) * 2**length))
         return min(digits, (1 << length) - 1)  # far up the probability rounds to 1, which it never is
 
     return _Table(cumulative, bound)

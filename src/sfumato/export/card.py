@@ -57,7 +57,7 @@ class ServiceCard(Card):
     side: Literal["service"]
     dimension: Annotated[int, Field(ge=1)]
     cell: artefacts.Side
-    demands: Annotated[list[_DemandCard], Field(min_length=1, max_length=1024)]
+    demand: _DemandCard
     refusal: Refusal | None
 
 

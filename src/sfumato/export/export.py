@@ -13,7 +13,7 @@ from sfumato.export import card, graphs, sides
 from sfumato.export.graphs import SCORES
 from sfumato.export.sides import Difference, Side, Written
 from sfumato.images import Images, as_tensor, check_batch
-from sfumato.protect.parameters import artefact_digest
+from sfumato.protect.release import artefact_digest
 
 
 @dataclass(frozen=True)

@@ -49,11 +49,7 @@ class Learner:
     """
 
     def __init__(self, network: nn.Module, *, precision: str = "float32") -> None:
-        """Takes the architecture of `network`, which must have no buffers: these would carry tasks on.
-
-        Raises:
-            ConfigError: it has buffers.
-        """
+        """Takes the architecture of `network`. Raises ConfigError: it has buffers, which carry tasks on."""
         buffers = [name for name, _ in network.named_buffers()]
         if buffers:
             raise ConfigError(
@@ -77,24 +73,6 @@ class Learner:
     def initial(self) -> Tensor:
         """(P,) the initial parameters of the network."""
         return torch.cat([each.detach().flatten() for each in self._network.parameters()])
-
-    def last(self, layers: int | None) -> Tensor:
-        """(P,) bool, which parameters belong to the last layers with weights, or to norms after these.
-
-        Raises:
-            ConfigError: the network has fewer.
-        """
-        begins = []  # of each layer with a weight matrix or filters
-        at = 0
-        for name, shape in self._shapes.items():
-            if len(shape) > 1 and name.endswith("weight"):
-                begins.append(at)
-            at += shape.numel()
-        if layers is not None and layers > len(begins):
-            raise ConfigError(
-                f"layers={layers}: the network has {len(begins)} with weights; give at most these"
-            )
-        return torch.arange(self.size) >= (0 if layers is None else begins[-layers])
 
     def logits(self, parameters: Tensor, images: Tensor, *, quick: bool = False) -> Tensor:
         """(P,), (n, C, H, W) -> (n, way), of the precision of the parameters.
@@ -160,10 +138,8 @@ def contributions(
     images.
 
     Args:
-        learner: the network.
+        learner, tasks, inner: the network, what it learns, and how.
         start: (P,) parameters before learning; (2P,) for Meta-SGD.
-        tasks: see Tasks.
-        inner: the settings of learning a task.
         way: "vectorised", one call for all tasks; "loop", a task a core; or "factored", one call that shares
             the weights, for fully connected networks without a frame and any algorithm but Meta-SGD.
             Mixed precision has only the loop. None for the fastest.
@@ -282,17 +258,15 @@ def _contribution(
             parameters = parameters - rates * found
         return parameters
 
-    def after(
-        vector: Tensor, support: Tensor, labels: Tensor, queries: Tensor, asked: Tensor, noise: Tensor
-    ) -> Tensor:
+    def after(vector: Tensor, *task: Tensor) -> Tensor:
+        support, labels, queries, asked, noise = task
         return gradient(
             lambda point: loss_of(learn(point, support, labels, noise), queries, asked), vector
         ).detach()
 
-    def back(
-        vector: Tensor, support: Tensor, labels: Tensor, queries: Tensor, asked: Tensor, noise: Tensor
-    ) -> Tensor:
+    def back(vector: Tensor, *task: Tensor) -> Tensor:
         """Reptile learns from all images of a task, and has no queries."""
+        support, labels, queries, asked, noise = task
         images, names = torch.cat([support, queries]), torch.cat([labels, asked])
         moved = (vector[: learner.size] - learn(vector, images, names, noise)).detach()
         if inner.clipping_norm is None:

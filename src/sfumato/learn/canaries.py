@@ -72,32 +72,24 @@ def scores_of_run(
 ) -> Tensor:
     """Runs one private training with some of the canaries -> (places,) about the log odds that each is in.
 
-    The adversary knows the code, every setting, all canaries, the first
-    parameters, and every noised update, but not who is in.
-
-    `inserted`: (places,) bool, the coins: which canaries are in. Raises ConfigError: too few parameters for
-    this many canaries, or see `with_noise`.
+    The adversary knows the code, every setting, all canaries, the first parameters, and every noised update,
+    but not the coins, (places,) bool, which are `inserted`. Raises ConfigError: too few parameters for this
+    many canaries, or see `with_noise`.
     """
     places = len(inserted)
     config = with_noise(config, places)
-    updates: list[Tensor] = []
-    training = meta.Training(
-        bright(config, places=places, image=image, seed=seed),
-        parse("none"),
-        config,
-        "class",
-        seed,
-        image,
-        lambda update, _: updates.append(update),
-    )
-    promise = fill_pool(training, inserted)
-    adversary = _Adversary(promise._rate, places)
+    data = bright(config, places=places, image=image, seed=seed)
+    training = meta.Training(data, parse("none"), config, "class", seed, image)
+    promise = training._promise
+    assert promise is not None
+    promise.pool = Places(promise.pool.tasks, promise.pool.overlap, inserted)
+    adversary = _Adversary(promise.rate, places)
     while training.done < config.steps:
-        idle, shifts, spread = expect(training, promise, torch.arange(places))
+        idle, shifts, spread = _expect(training, promise)
         if not training.step():
             break
         spread = spread.clamp(min=1e-12)
-        adversary.look((updates[-1].double() - idle) / spread, shifts / spread)
+        adversary.look((training.update.double() - idle) / spread, shifts / spread)
     return adversary.scores
 
 
@@ -118,11 +110,7 @@ def audit_canaries(
         places: m, the canaries of a run, each in or out by a fair coin; an image has as many values or more.
         of_mu: whether to bound μ and not ε at the δ of the promise, if every task takes part in every
             step: the noise alone decides then, and μ = sqrt(steps) / z is stated.
-        confidence: the bound holds with at least this probability.
         seed: of the coins and of the weights, not of the noise of a run.
-
-    Raises:
-        ConfigError: a μ of a training that samples, or `scores_of_run` refuses.
     """
     config = with_noise(config, places)
     private = config.private
@@ -151,12 +139,7 @@ def audit_canaries(
         scores = scores_of_run(config, inserted, image=image, seed=seed + number)
         together += guess(scores, inserted, guesses=max(1, each // runs))
     return conclude(
-        together,
-        definition=definition,
-        stated=stated,
-        delta=delta,
-        confidence=confidence,
-        runs=runs,
+        together, definition=definition, stated=stated, delta=delta, confidence=confidence, runs=runs
     )
 
 
@@ -234,18 +217,10 @@ def with_noise(config: MetaConfig, places: int) -> MetaConfig:
         ConfigError: nothing is promised, tasks overlap, or the first norm is fitted to them.
     """
     private = config.private
-    if (
-        private is None
-        or private.pool_tasks is not None
-        or private.start_noise is not None
-        or private.inner_noise
-        or private.noise != "independent"
-        or config.layers is not None
-    ):
+    if private is None or private.pool_tasks is not None or private.inner_noise:
         raise ConfigError(
             "a canary is for private training on tasks that share no class, from a public clipping norm: "
-            "set `private`, with independent noise and a start among its settings, without layers, "
-            "pool_tasks, start_noise or inner_noise"
+            "set `private`, with a start among its settings, without pool_tasks or inner_noise"
         )
     if private.noise_multiplier is not None:
         return config
@@ -255,32 +230,22 @@ def with_noise(config: MetaConfig, places: int) -> MetaConfig:
     return replace(config, private=replace(private, noise_multiplier=noise))
 
 
-def fill_pool(training: meta.Training, taken: Tensor) -> meta.Promise:
-    """Leaves tasks only at some entries of the pool, (places,) bool. -> the promise of the training."""
-    promise = training._promise
-    assert promise is not None
-    promise.pool = Places(promise.pool.tasks, promise.pool.overlap, taken)
-    return promise
-
-
-def expect(training: meta.Training, promise: meta.Promise, canaries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _expect(training: meta.Training, promise: meta.Promise) -> tuple[Tensor, Tensor, Tensor]:
     """The next update: (P,) its mean without canaries, (n, P) each one's part, (P,) its deviations."""
     config, policy = training._config, promise.policy
-    inner = replace(config.inner, clipping_norm=policy.norm) if promise.follows_norm else config.inner
+    inner = replace(config.inner, clipping_norm=policy.norm) if policy.follows_norm else config.inner
     places = TaskPool(promise.pool.tasks, promise.pool.overlap)
     draws = torch.Generator().manual_seed(0)
-    rows = places.draw(canaries, config.shape, draws)
+    rows = places.draw(torch.arange(len(places)), config.shape, draws)
     found = training._contributions(training._tasks(rows, seeded_noise(0), draws), inner)  # (n, D)
-    slopes = found[:, -1] if promise.follows_norm else None
-    if promise.follows_norm:
-        found = found[:, :-1]
+    found, slopes = promise.split(found)
 
     def update(which: slice, noise: float) -> Tensor:
         own: ClippingPolicy = copy.deepcopy(policy)
         return own.step(
             found[which],
-            noise_multiplier=promise._noise,
-            public_count=promise._rate * len(promise.pool),
+            noise_multiplier=promise.noise,
+            public_count=promise.rate * len(promise.pool),
             draw=lambda shape, std: torch.full(shape, noise * std, dtype=torch.float64),
             derivatives=None if slopes is None else slopes[which],
         ).update

@@ -66,7 +66,7 @@ class ClassifierConfig:
 
     Attributes:
         network: "predictor", that of the mask paper; "conv4", without its hidden dense layer; or a victim of
-            gradient attacks: "lenet", "convnet8", "resnet20", "resnet50", "resnet152", "densenet"; or an
+            gradient attacks: "lenet", "convnet8", "resnet20", "resnet50", "resnet152"; or an
             encoder that was trained before, see networks.pretrained, with a linear layer on it.
         start: the initial weights of a Conv-4, "drawn" or "random", see learn.start.
         epochs: at most.

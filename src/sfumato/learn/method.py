@@ -31,7 +31,7 @@ from sfumato.images import to_float
 from sfumato.learn.start import check_start
 from sfumato.networks.weights import no_larger_than, take_weights
 from sfumato.protect import Protection, parse
-from sfumato.protect.parameters import artefact_digest
+from sfumato.protect.release import artefact_digest
 from sfumato.protect.spec import check_portable, portable
 
 _Model = TypeVar("_Model", bound=nn.Module)

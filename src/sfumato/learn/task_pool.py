@@ -78,7 +78,7 @@ def overlapping_pool(
 ) -> TaskPool:
     """Draws `tasks` tasks of N classes at random: a class, and so an image, is in several of them.
 
-    A proof about a task then says little about an image; see dp.accounting.image_epsilon with `overlap`.
+    A proof about a task then says little about an image; see dp.accounting.Stretch.of_group with `overlap`.
 
     Raises:
         DataError: fewer than N classes have K + Q images.

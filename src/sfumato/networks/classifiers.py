@@ -1,17 +1,14 @@
-"""Networks from images to classes, by their names in settings and cards."""
+"""Networks from images to classes, and encoders, by their names in settings and cards."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import pairwise
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sfumato.base.registry import Registry
 from sfumato.errors import ConfigError, did_you_mean
-from sfumato.networks.encoders.conv4 import Conv4, check_size
-from sfumato.networks.encoders.conv_net8 import ConvNet8
-from sfumato.networks.encoders.dense_net import DenseNet
-from sfumato.networks.encoders.le_net import LeNet
 from sfumato.networks.encoders.pretrained import (
     PretrainedClassifier,
     PretrainedEncoder,
@@ -19,9 +16,121 @@ from sfumato.networks.encoders.pretrained import (
     open_pretrained,
     parse_pretrained,
 )
-from sfumato.networks.encoders.resnet import ResNet
-from sfumato.networks.encoders.resnet12 import ResNet12
-from sfumato.networks.predictor import Predictor
+from sfumato.networks.encoders.small import (
+    Conv4,
+    ConvNet8,
+    LeNet,
+    ResNet,
+    ResNet12,
+    check_size,
+    convolution,
+)
+
+
+class Predictor(nn.Module):
+    """Conv-4, a dense layer with batch norm and ReLU, and a dense layer.
+
+    Source: the mask paper (docs/papers.md, "Mask"), Sec. III-B. It does not give the widths of its layers:
+    the convolutions have the 64 filters of Conv-4, the dense layer twice as many.
+
+    (N, C, H, W) -> (N, classes) logits. Raises DataError for images below 16x16, before it is made.
+    """
+
+    def __init__(
+        self, shape: tuple[int, int, int], classes: int, *, width: int = 64, hidden: int = 128
+    ) -> None:
+        super().__init__()
+        channels, height, side = shape
+        check_size(torch.empty(0, *shape), 4)
+        self.encoder = Conv4(channels, width=width)
+        self.head = nn.Sequential(
+            # The batch norm would undo a bias.
+            nn.Linear(width * (height // 16) * (side // 16), hidden, bias=False),
+            nn.BatchNorm1d(hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, classes),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Classifies float images."""
+        return torch.as_tensor(self.head(self.encoder(images)))
+
+
+# The next four are for meta-learning: without running statistics, which would carry one task's images into
+# another.
+
+
+class Linear(nn.Sequential):
+    """One linear layer without a bias: softmax regression on pixels.
+
+    It learns little. Audits use it, since each task's part of its update is known in closed form.
+
+    (N, C, H, W) -> (N, way).
+    """
+
+    def __init__(self, shape: tuple[int, int, int], way: int) -> None:
+        channels, height, width = shape
+        super().__init__(nn.Flatten(), nn.Linear(channels * height * width, way, bias=False))
+
+
+class FullyConnected(nn.Sequential):
+    """Layers of 256, 128, 64 and 64 units with batch norm and ReLU, then a linear one.
+
+    Source: Finn, Abbeel & Levine 2017, Sec. 5.2 and App. A.1, for Omniglot.
+
+    (N, C, H, W) -> (N, way). Images are normalised together: the class of one depends on the others.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], way: int) -> None:
+        channels, height, width = shape
+        sizes = (channels * height * width, 256, 128, 64, 64)
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise(sizes):
+            linear = nn.Linear(inputs, outputs, bias=False)  # the batch norm would undo a bias
+            layers += [linear, nn.BatchNorm1d(outputs, track_running_stats=False), nn.ReLU()]
+        super().__init__(nn.Flatten(), *layers, nn.Linear(sizes[-1], way))
+
+
+class Convolutional(nn.Module):
+    """Conv-4 without running statistics, and a linear layer.
+
+    Source: Finn, Abbeel & Levine 2017, App. A.1, for MiniImageNet.
+
+    (N, C, H, W) -> (N, way). Images are normalised together: the class of one depends on the others.
+    Raises DataError for images below 16x16, before it is made.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], way: int, *, width: int = 64) -> None:
+        super().__init__()
+        channels, height, side = shape
+        check_size(torch.empty(0, *shape), 4)
+        self.encoder = Conv4(channels, width=width, running=False)
+        self.head = nn.Linear(width * (height // 16) * (side // 16), way)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Classifies float images."""
+        return torch.as_tensor(self.head(self.encoder(images)))
+
+
+class Strided(nn.Module):
+    """Four 3x3 convolutions of stride 2 with batch norm and ReLU, the mean of all pixels, and a linear layer.
+
+    Source: Finn, Abbeel & Levine 2017, App. A.1, for Omniglot.
+
+    (N, C, H, W) -> (N, way). Images are normalised together: the class of one depends on the others.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], way: int, *, width: int = 64) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for inputs in (shape[0], width, width, width):
+            layers += [*convolution(inputs, width, stride=2, running=False), nn.ReLU()]
+        self.encoder = nn.Sequential(*layers)
+        self.head = nn.Linear(width, way)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Classifies float images."""
+        return torch.as_tensor(self.head(self.encoder(images).mean((2, 3))))
 
 
 def _conv4(shape: tuple[int, int, int], classes: int) -> nn.Module:
@@ -39,7 +148,6 @@ CLASSIFIERS: dict[str, Callable[[tuple[int, int, int], int], nn.Module]] = {
     "resnet20": partial(ResNet, depth=20),
     "resnet50": partial(ResNet, depth=50),
     "resnet152": partial(ResNet, depth=152),
-    "densenet": DenseNet,
 }
 
 # The number of channels, and how often maps are halved -> (N, C, H, W) float images to (N, D) embeddings.
@@ -78,16 +186,9 @@ def check_widths(name: str, widths: Sequence[int] | None) -> None:
 def make_encoder(
     name: str, channels: int, *, pools: int = 4, widths: Sequence[int] | None = None
 ) -> nn.Module:
-    """Makes the encoder of ENCODERS, or of networks.pretrained: (N, C, H, W) float images -> (N, D).
+    """Makes the encoder of ENCODERS, which halve maps `pools` times, or of networks.pretrained.
 
-    Args:
-        name: see check_network.
-        channels: C.
-        pools: how often ENCODERS halve maps.
-        widths: see check_widths.
-
-    Raises:
-        ArtefactError, ConfigError: see check_widths and open_pretrained.
+    (N, C, H, W) float images -> (N, D). Raises as check_widths and open_pretrained do.
     """
     if not is_pretrained(name):
         check_widths(name, widths)
@@ -97,10 +198,7 @@ def make_encoder(
 
 
 def make_classifier(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
-    """Makes the classifier of CLASSIFIERS, or a linear layer on an encoder of networks.pretrained.
-
-    (N, C, H, W) float images -> (N, classes) logits. Raises as make_encoder does.
-    """
+    """Makes the classifier of CLASSIFIERS, or a linear layer on an encoder; raises as make_encoder does."""
     if not is_pretrained(name):
         return CLASSIFIERS[name](shape, classes)
     return PretrainedClassifier(open_pretrained(parse_pretrained(name)), classes)

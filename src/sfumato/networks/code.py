@@ -17,14 +17,10 @@ class CodeNetwork(nn.Module):
     its sign is the most informative bit.
 
     (N, C, H, W) float32 -> (N, d) float32. State: its weights.
-
-    Attributes:
-        encoder: any module from images to (N, D).
-        side: images are shrunk to this height and width before they are encoded, or None.
     """
 
     def __init__(self, encoder: nn.Module, size: int, *, dimension: int, side: int | None = None) -> None:
-        """`size`: D, the length of the encoder's output; `dimension`: d."""
+        """`encoder`: images to (N, size); `dimension`: d; `side`: to which images are shrunk, or None."""
         super().__init__()
         self.encoder = encoder
         self.project = nn.Linear(size, dimension)
@@ -62,17 +58,10 @@ def make_code_network(
     side: int | None = None,
     seed: int | None = None,
 ) -> CodeNetwork:
-    """Makes the network of these settings, with initial weights that the seed decides.
+    """Makes the network of an encoder of `classifiers.make_encoder` for images of (C, H, W).
 
-    Args:
-        encoder: a name for `classifiers.make_encoder`.
-        shape: (C, H, W) of the images.
-        dimension: d.
-        side: see CodeNetwork.
-        seed: None if other weights replace these at once.
-
-    Raises:
-        DataError: images that are too small for the encoder.
+    `seed` decides the initial weights; None if others replace these at once. Raises DataError for images that
+    are too small for the encoder.
     """
     channels, height, width = shape
     size = (height, width) if side is None else (side, side)

@@ -3,7 +3,7 @@
 Source: Osia et al. 2018 (docs/papers.md, "DPFE"), Sec. 4.1.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,8 +11,7 @@ from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
 from sfumato.errors import ConfigError, did_you_mean
-from sfumato.networks.encoders.conv4 import check_size
-from sfumato.networks.encoders.halving import halve
+from sfumato.networks.encoders.small import check_size, halve
 
 
 def cut(module: nn.Module, at: str) -> tuple[nn.Module, nn.Module]:
@@ -25,9 +24,6 @@ def cut(module: nn.Module, at: str) -> tuple[nn.Module, nn.Module]:
     Args:
         module: with one input, and a forward that torch.fx can trace.
         at: the path of a layer in `named_modules`, such as "conv7" or "blocks.1".
-
-    Returns:
-        extractor and analyser.
 
     Raises:
         ConfigError: no such layer; the forward cannot be traced, or does not call the layer exactly once; or
@@ -71,11 +67,7 @@ class _TensorsAsTheyAre(TorchFunctionMode):
     """Lets torch.as_tensor pass on the stand-in for a tensor, whose numbers it would try to read."""
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if func is torch.as_tensor and isinstance(args[0], fx.Proxy) and not kwargs:
             return args[0]

@@ -20,11 +20,7 @@ def each_by_itself(
 
     A batch would round differently, and an output would depend on the other images. If they are many, the
     operations are recorded on the first, and repeated without Python between them: outputs stay the same.
-
-    Args:
-        network: on the processor.
-        images: if there are none, they go through the network at once.
-        prepare: (1, C, H, W) uint8 -> the network's input.
+    `prepare`: (1, C, H, W) uint8 -> the network's input.
     """
     rows = images.split(1)
     run: Callable[[Tensor], Tensor] = network

@@ -20,12 +20,11 @@ class OnnxNetwork(nn.Module):
     def __init__(self, content: bytes | int) -> None:
         """The bytes of a file, or their number, for a state dict to fill."""
         super().__init__()
-        values = (
-            torch.zeros(content, dtype=torch.uint8)
-            if isinstance(content, int)
-            else torch.frombuffer(bytearray(content), dtype=torch.uint8)
-        )
-        self.register_buffer("file", values)
+        kind = torch.uint8
+        if isinstance(content, int):
+            self.register_buffer("file", torch.zeros(content, dtype=kind))
+        else:
+            self.register_buffer("file", torch.frombuffer(bytearray(content), dtype=kind))
         self._session: Graph | None = None
 
     @property

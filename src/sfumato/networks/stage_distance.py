@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.networks.encoders.embedding import to_squares
+from sfumato.networks.encoders.small import to_squares
 from sfumato.networks.encoders.squeeze_net import WIDTHS, SqueezeNet
 
 LEAST_SIZE = 32  # of images: the last stages of smaller ones have a pixel or two
@@ -34,31 +34,22 @@ _EQUAL = 1e-9  # a squared distance of all averages below this: another image is
 class StageDistance(nn.Module):
     """d(a, b) = sum over k of w_k t_k(a, b), with weights w_k of 0 or more. (N, C, H, W) pairs -> (N,).
 
-    Images are resized to one size, see `embedding.to_squares`: another size gives other distances.
-
-    State: weights of the network, which is frozen; those of the terms; the averages of other images; and
-    the calibration.
+    Images are resized to one size, see `small.to_squares`: another size gives other distances. State: weights
+    of the network, which is frozen; those of the terms; the averages of other images; and the calibration.
 
     Attributes:
         kinds: of KINDS, in the order of the terms.
         weights: (K,) of the terms, one for each counted stage of each kind.
         others: (G, 2656) averages of other images, for relative terms; see `averages`.
         calibration: (2,) a and b of `probability`.
-        size: H and W to which images are resized.
+        size: H and W to which images are resized, LEAST_SIZE or more.
     """
 
     calibration: Tensor
     others: Tensor
 
     def __init__(self, *, size: int, kinds: Sequence[str], stages: int, others: int) -> None:
-        """Makes a network without weights, and equal terms.
-
-        Args:
-            size: see the attribute; LEAST_SIZE or more.
-            kinds: see the attribute.
-            stages: how many of the last stages count, 1 to 9.
-            others: how many other images; they are blank until they are set.
-        """
+        """Makes a network without weights, and equal terms of the last `stages` of 9, with blank others."""
         super().__init__()
         self.size, self.kinds = size, tuple(kinds)
         self.backbone = SqueezeNet().eval().requires_grad_(False)
@@ -90,13 +81,11 @@ class StageDistance(nn.Module):
         return torch.cat([self._terms(self.stages(first), self.stages(second)) for first, second in pairs])
 
     def _terms(self, first: list[Tensor], second: list[Tensor]) -> Tensor:
-        made = []
-        for kind in self.kinds:
-            if kind == "placed":
-                made.append(terms_by_pixel(first, second))
-            else:
-                made.append(relative_terms(average(first), average(second), self.others))
-        return torch.cat([terms[:, -self._last :] for terms in made], dim=1)
+        made = {
+            "placed": lambda: terms_by_pixel(first, second),
+            "relative": lambda: relative_terms(average(first), average(second), self.others),
+        }
+        return torch.cat([made[kind]()[:, -self._last :] for kind in self.kinds], dim=1)
 
     @property
     def _together(self) -> int:
@@ -126,12 +115,8 @@ def terms_by_pixel(first: list[Tensor], second: list[Tensor]) -> Tensor:
 def relative_terms(originals: Tensor, shown: Tensor, others: Tensor) -> Tensor:
     """The distance of shown images from their originals, relative to the average distance to other images.
 
-    Args:
-        originals, shown: (N, 2656), see `average`.
-        others: (G, 2656) of other images. An original does not count the ones that equal it.
-
-    Returns:
-        (N, 9), 0 for equal images; about 1, and rarely much above, for unrelated ones.
+    (N, 2656) twice, see `average`, and (G, 2656) of other images; those that equal an original do not count
+    for it. -> (N, 9), 0 for equal images; about 1, and rarely much above, for unrelated ones.
     """
     counted = (_apart(originals, others) > _EQUAL).to(originals)  # (N, G)
     terms = []

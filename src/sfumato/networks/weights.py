@@ -8,7 +8,7 @@ import os
 import pickle
 import threading
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +24,8 @@ from sfumato.errors import ArtefactError
 
 _NAMED = 3  # wrong names that an error lists
 _COUNTER = "num_batches_tracked"  # of a batch norm: no network uses it at rest, and not all files have it
-
+# Keys of a checkpoint below which its state dict may lie.
+_WRAPPERS = ("state_dict", "model_state_dict", "net_state_dict", "model", "net")
 
 _Network = TypeVar("_Network", bound=nn.Module)
 _one_at_a_time = threading.RLock()
@@ -34,10 +35,8 @@ _one_at_a_time = threading.RLock()
 def initial_weights(seed: int | None = None) -> Iterator[None]:
     """Wraps making a network: PyTorch draws its weights from a generator that all threads share.
 
-    Only one thread is in such a block at a time, and the generator is restored after it.
-
-    Args:
-        seed: decides the weights; None if others replace them at once.
+    Only one thread is in such a block at a time, and the generator is restored after it. The seed decides the
+    weights; None if others replace them at once.
     """
     with _one_at_a_time, torch.random.fork_rng():
         if seed is not None:
@@ -50,10 +49,7 @@ def no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
     """Wraps making a network for these weights: it stops one that is evidently larger.
 
     A card may ask for a million layers, or for layers of a million filters. Memory thus stays within about
-    twice that of the weights, for any card.
-
-    Raises:
-        ArtefactError: the network asks for more numbers, or more tensors, than there are.
+    twice that of the weights, for any card. Raises ArtefactError for more numbers or tensors than there are.
     """
     with _Measured(sum(each.numel() for each in tensors.values()), len(tensors)):
         yield
@@ -62,21 +58,13 @@ def no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
 class _Measured(TorchFunctionMode):
     """Counts the parts of layers before they are made. State: the numbers and tensors that are left."""
 
-    # Besides weights, a network may need a blank image to see the outputs of its layers.
-    _SPARE_NUMBERS = 1 << 22
-    _SPARE_TENSORS = 256
-
     def __init__(self, numbers: int, tensors: int) -> None:
         super().__init__()
-        self._numbers = 2 * numbers + self._SPARE_NUMBERS
-        self._tensors = 2 * tensors + self._SPARE_TENSORS
+        # Besides weights, a network may need a blank image to see the outputs of its layers.
+        self._numbers, self._tensors = 2 * numbers + (1 << 22), 2 * tensors + 256
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if func in (torch.empty, torch.zeros, torch.ones):
             sizes = args[0] if args and isinstance(args[0], tuple | list) else args
@@ -96,11 +84,7 @@ class _Measured(TorchFunctionMode):
 def take_weights(
     network: nn.Module, tensors: Mapping[str, Tensor], path: str | os.PathLike[str], *, cure: str = ""
 ) -> None:
-    """Gives a network the weights of an artefact: all of its own, and no others.
-
-    Raises:
-        ArtefactError: a name, a shape or a type differs; it names the first few.
-    """
+    """Gives a network the weights of an artefact. Raises ArtefactError if a name, shape or type differs."""
     if found := _differences(network.state_dict(), tensors):
         raise ArtefactError(
             f"{path}: damaged: the weights do not fit the networks of its card: it {found}{cure}"
@@ -134,22 +118,25 @@ def load_weights(
     *,
     source: str,
     unused: Collection[str] = (),
+    rename: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict,
 ) -> _Network:
-    """Makes a network with the weights of a file: all its parameters and statistics, and no others.
+    """Makes a network in evaluation mode with the weights of a file: all its own, and no others.
 
     Args:
-        make: makes the network, which is put into evaluation mode.
-        path: a .safetensors file, an .npz of plain arrays, or a .pt or .pth that is a state dict.
+        make: makes the network.
+        path: a .safetensors file, an .npz of plain arrays, or a .pt, .pth or .ckpt with a state dict, whose
+            names may begin with `module.`, as DataParallel leaves them.
         source: the address of such weights and their terms: the end of each error.
         unused: names that the file may have, and this network does not need.
+        rename: converts the weights of another library.
 
-    Raises:
-        ArtefactError: no such file, damaged, of a kind that could run code, or of another network.
+    Raises ArtefactError for a missing, damaged or foreign file, or one that could run code.
     """
     with initial_weights():
         network = make()
     path = Path(path)
-    tensors = {name: tensor for name, tensor in read(path, source=source).items() if name not in unused}
+    given = rename(read(path, source=source))
+    tensors = {name: tensor for name, tensor in given.items() if name not in unused}
     wanted: dict[str, Tensor] = network.state_dict()
     tensors = {name: own for name, own in wanted.items() if name.endswith(_COUNTER)} | tensors
     if found := _differences(wanted, tensors):
@@ -164,12 +151,11 @@ def _first(names: list[str]) -> str:
 
 
 def read(path: Path, *, source: str) -> dict[str, Tensor]:
-    """Reads the tensors of a file by name; see load_weights for the arguments, the formats and the errors."""
+    """Reads the tensors of a file by name; see load_weights for formats and errors."""
     readers: dict[str, Callable[[Path], dict[str, Tensor]]] = {
         ".safetensors": load_file,
         ".npz": _read_npz,
-        ".pt": _read_state_dict,
-        ".pth": _read_state_dict,
+        **dict.fromkeys((".pt", ".pth", ".ckpt"), _read_state_dict),
     }
     if path.suffix not in readers:
         raise ArtefactError(f"{path}: weights are read from {', '.join(readers)}. {source}")
@@ -179,8 +165,7 @@ def read(path: Path, *, source: str) -> dict[str, Tensor]:
         raise ArtefactError(f"{path}: no such file. {source}") from error
     except pickle.UnpicklingError as error:
         raise ArtefactError(
-            f"{path}: is not a plain state dict, and a pickle of anything else could run "
-            "code: if you trust "
+            f"{path}: is not a plain state dict, and a pickle of anything else could run code: if you trust "
             "it, open it once yourself, and write its tensors with safetensors.torch.save_file"
         ) from error
     except _DAMAGES as error:
@@ -197,8 +182,13 @@ def _read_npz(path: Path) -> dict[str, Tensor]:
 
 
 def _read_state_dict(path: Path) -> dict[str, Tensor]:
-    """Reads a .pt file by PyTorch's reader of tensors alone, which runs no code of the file."""
-    content = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
+    """Reads a checkpoint by PyTorch's reader of tensors alone, which runs no code of the file."""
+    content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    inner = content
+    while inner is not None:
+        content = inner
+        parts = [content.get(key) for key in _WRAPPERS] if isinstance(content, Mapping) else []
+        inner = next((each for each in parts if isinstance(each, Mapping)), None)
+    if not isinstance(content, Mapping) or not all(isinstance(each, Tensor) for each in content.values()):
         raise pickle.UnpicklingError("not a mapping from names to tensors")
-    return content
+    return {str(name).removeprefix("module."): tensor for name, tensor in content.items()}

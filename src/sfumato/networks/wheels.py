@@ -14,23 +14,14 @@ from sfumato.errors import ArtefactError, MissingExtraError
 
 @dataclass(frozen=True, kw_only=True)
 class WheelFile:
-    """A file of weights in a package of a registry.
+    """A file of weights in a package of a registry."""
 
-    Attributes:
-        what: the work that needs it, in words.
-        extra: of sfumato, which installs the package.
-        distribution: the package's name.
-        file: its path below the folder of the installed package.
-        sha256: of the file; another one is not read.
-        otherwise: how to work without it, in words.
-    """
-
-    what: str
-    extra: str
-    distribution: str
-    file: str
-    sha256: str
-    otherwise: str = ""
+    what: str  # the work that needs it, in words
+    extra: str  # of sfumato, which installs the package
+    distribution: str  # the package's name
+    file: str  # its path below the folder of the installed package
+    sha256: str  # of the file; another one is not read
+    otherwise: str = ""  # how to work without it, in words
 
     def cure(self) -> str:
         """How to install it, or work without it, in words."""
@@ -40,18 +31,12 @@ class WheelFile:
     def is_installed(self) -> bool:
         """Whether the package is installed."""
         try:
-            distribution(self.distribution)
+            return bool(distribution(self.distribution))
         except PackageNotFoundError:
             return False
-        return True
 
     def path(self) -> Path:
-        """The path of the file.
-
-        Raises:
-            MissingExtraError: the package is not installed.
-            ArtefactError: the file is missing, or has unknown bytes.
-        """
+        """The path of the file. Raises MissingExtraError, or ArtefactError for unknown bytes."""
         if not self.is_installed():
             raise MissingExtraError(f"{self.what} needs {self.distribution}: {self.cure()}")
         path = Path(str(distribution(self.distribution).locate_file(self.file)))

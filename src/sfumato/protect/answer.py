@@ -7,14 +7,13 @@ makes an artefact of either.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
-from torch.nn import functional
 
 from sfumato import artefacts
 from sfumato.dp import naming
@@ -30,13 +29,9 @@ from sfumato.networks.classifiers import (
 )
 from sfumato.networks.encoders.pretrained import check_card, on_card
 from sfumato.networks.one_by_one import each_by_itself
-from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
-from sfumato.protect.parameters import (
-    FilePath,
-    OfArtefact,
-    check_path,
-    check_trained_on,
-)
+from sfumato.protect.parameters import check_path
+from sfumato.protect.release import FilePath, Released, TrainedProtection, load_network
+from sfumato.protect.vectors import check_packets
 
 KIND = "answers"  # of the artefact
 
@@ -45,33 +40,26 @@ _NETWORK = "network."
 
 
 @dataclass(frozen=True)
-class AnswerRelease:
-    """Answers that leave a device.
+class AnswerRelease(Released):
+    """Answers that leave a device: `array` is (N,) int64, each a row of `classes`.
 
     Attributes:
-        values: (N,) int64, each a row of `classes`.
         classes: the names of all possible answers, at least two.
-        spec: the protection that made them.
     """
 
-    values: Tensor
     classes: tuple[str, ...]
-    spec: str
 
     kind = "answer"
 
-    def rows(self, rows: list[int]) -> "AnswerRelease":
-        """The release of some of the images."""
-        return replace(self, values=self.values[rows])
-
-    def vectors(self) -> Tensor:
+    def numbers(self) -> np.ndarray:
         """The answers as numbers: (N, classes) float32, 1 for the answer and 0 for the others."""
-        return functional.one_hot(self.values, len(self.classes)).float()
+        one_hot: np.ndarray = np.eye(len(self.classes), dtype=np.float32)[self.array]
+        return one_hot
 
     @property
     def names(self) -> list[str]:
         """The answers by name."""
-        return [self.classes[row] for row in self.values.tolist()]
+        return [self.classes[row] for row in self.array.tolist()]
 
     @property
     def bytes_per_image(self) -> int:
@@ -80,36 +68,24 @@ class AnswerRelease:
 
     def pack(self) -> list[bytes]:
         """The bytes of each image: the row of its answer, little-endian."""
-        return [row.to_bytes(self.bytes_per_image, "little") for row in self.values.tolist()]
+        return [row.to_bytes(self.bytes_per_image, "little") for row in self.array.tolist()]
 
 
 def unpack(packets: Sequence[bytes], *, spec: str, classes: Sequence[str]) -> AnswerRelease:
-    """Reads the packets of `AnswerRelease.pack`.
-
-    Raises:
-        DataError: a packet of another length, or an answer that does not exist.
-    """
-    empty = AnswerRelease(torch.zeros(0, dtype=torch.int64), tuple(classes), spec)
-    for packet in packets:
-        if len(packet) != empty.bytes_per_image:
-            raise DataError(
-                f"a packet of {len(packet)} bytes does not hold {len(classes)} answers, which take "
-                f"{empty.bytes_per_image}: pass the classes that were released, and whole packets"
-            )
-    rows = [int.from_bytes(packet, "little") for packet in packets]
-    if rows and max(rows) >= len(classes):
-        raise DataError(f"answer {max(rows)} of {len(classes)} classes: pass the classes that were released")
-    return replace(empty, values=torch.tensor(rows, dtype=torch.int64))
+    """Reads the packets of `AnswerRelease.pack`. Raises DataError for other lengths or unknown answers."""
+    rows = np.array([int.from_bytes(packet, "little") for packet in packets], dtype=np.int64)
+    release = AnswerRelease(rows, spec, tuple(classes))
+    what = f"does not hold {len(classes)} answers, which take"
+    check_packets(packets, release.bytes_per_image, what, "the classes")
+    if len(rows) and rows.max() >= len(classes):
+        raise DataError(f"answer {rows.max()} of {len(classes)} classes: pass the classes that were released")
+    return release
 
 
 class Answerer(nn.Module):
     """A classifier on the device: (N, C, H, W) float images -> (N, classes) logits. State: its weights.
 
-    Attributes:
-        network: from images to logits, or to embeddings if there are prototypes.
-        prototypes: (classes, D) means of embeddings, one a class; None if the network gives logits.
-        classes: their names.
-        shape: (C, H, W) of the images.
+    The network gives logits; or embeddings, if there are prototypes, (classes, D), one a class.
     """
 
     prototypes: Tensor | None
@@ -135,15 +111,10 @@ class Answerer(nn.Module):
 
 
 class AnswerCard(artefacts.Card):
-    """The keys of an answer artefact's card that a device reads.
+    """The keys of an answer artefact's card that a device reads."""
 
-    Attributes:
-        head: "classes", for a network that ends in logits; or "prototypes".
-        network: its name for make_classifier, or for make_encoder, of networks.classifiers.
-    """
-
-    head: Literal["classes", "prototypes"]
-    network: str
+    head: Literal["classes", "prototypes"]  # "classes", for a network that ends in logits
+    network: str  # its name for make_classifier, or for make_encoder, of networks.classifiers
     shape: artefacts.ImageShape
     classes: Annotated[list[artefacts.Name], Field(min_length=2, max_length=1 << 16)]
 
@@ -158,14 +129,7 @@ class AnswerCard(artefacts.Card):
 
 
 def save(path: str | os.PathLike[str], answerer: Answerer, *, network: str, card: dict[str, Any]) -> None:
-    """Writes an artefact for `answer:artefact=FILE`.
-
-    Args:
-        path: the file.
-        answerer: the classifier.
-        network: its name for networks.classifiers.
-        card: further keys of the card.
-    """
+    """Writes an artefact for `answer:artefact=FILE`; `network`: its name for networks.classifiers."""
     card = {
         **card,
         "kind": KIND,
@@ -178,27 +142,20 @@ def save(path: str | os.PathLike[str], answerer: Answerer, *, network: str, card
 
 
 def load_answerer(path: str) -> Answerer:
-    """Loads the classifier of an artefact that `save` wrote, in evaluation mode.
+    """Loads the classifier of an artefact that `save` wrote. Raises ArtefactError as load_network does."""
 
-    Raises:
-        ArtefactError: damaged, foreign, or of another kind.
-    """
-    tensors, card = artefacts.load(path, kind=KIND, schema=AnswerCard)
-    shape = tuple(card["shape"])
+    def make(card: dict[str, Any]) -> nn.Module:
+        if card["head"] == "prototypes":
+            return make_encoder(card["network"], card["shape"][0])
+        return make_classifier(card["network"], tuple(card["shape"]), len(card["classes"]))
+
+    network, card, tensors = load_network(
+        path, make, kind=KIND, schema=AnswerCard, prefix=_NETWORK, what="a classifier"
+    )
     prototypes = tensors.get(_PROTOTYPES)
     if (prototypes is not None) != (card["head"] == "prototypes"):
         raise ArtefactError(f"{path}: damaged: its card says {card['head']}, and its weights do not")
-    own = {name.removeprefix(_NETWORK): each for name, each in tensors.items() if name.startswith(_NETWORK)}
-    try:
-        with initial_weights(), no_larger_than(own):
-            network = (
-                make_classifier(card["network"], shape, len(card["classes"]))
-                if prototypes is None
-                else make_encoder(card["network"], shape[0])
-            )
-    except (ValueError, RuntimeError) as error:
-        raise ArtefactError(f"{path}: damaged: its card does not describe a classifier: {error}") from error
-    take_weights(network, own, path)
+    shape = tuple(card["shape"])
     answerer = Answerer(network, classes=card["classes"], shape=shape, prototypes=prototypes).eval()
     _check_answers(answerer, path)
     return answerer
@@ -216,21 +173,18 @@ def _check_answers(answerer: Answerer, path: str) -> None:
 
 
 @dataclass(frozen=True)
-class Answer(OfArtefact):
+class Answer(TrainedProtection):
     """Classifies on the device, and releases only the name of the class.
 
     No differential privacy is proved: another image may certainly change the answer. But there are only as
     many outputs as answers: by counting, one release names nobody among N equally likely people with a chance
-    above answers / N (`outputs`; see sfumato.dp.naming).
-
-    Attributes:
-        artefact: path of the classifier, see `save`; read when first needed.
+    above answers / N (`outputs`; see sfumato.dp.naming). `artefact`: path of the classifier, see `save`.
     """
 
     artefact: FilePath
 
     name, kind = "answer", "answer"
-    draws_noise = False
+    _what, _load = "a classifier", staticmethod(load_answerer)
 
     def __post_init__(self) -> None:
         check_path("answer", "artefact", self.artefact)
@@ -238,26 +192,18 @@ class Answer(OfArtefact):
     @property
     def outputs(self) -> int:
         """The number of different releases. Raises ArtefactError as load_answerer does."""
-        return len(self._answerer.classes)
+        return len(self._trained.classes)
 
     def bounds(
         self, prior: naming.Prior, releases: int = 1, assuming: naming.Assumption = "none"
     ) -> list[naming.Bound]:
-        """The proved bounds on naming somebody: see protect.naming. Arguments are those of Code.bounds."""
+        """See Protection.bounds."""
         return [naming.counting(prior, outputs=self.outputs, releases=releases, assuming=assuming)]
 
-    def check(self) -> None:
-        """Reads the artefact now, not at the first release. Raises ArtefactError as load_answerer does."""
-        _ = self._answerer
-
     @torch.no_grad()
-    def release(self, images: Images, noise: Noise) -> AnswerRelease:
+    def release(self, images: Images, noise: Noise) -> AnswerRelease:  # type: ignore[override]
         """See Protection.release. Raises as load_answerer does, and SpecError for images of another size."""
-        answerer = self._answerer
-        check_trained_on("answer", self.artefact, "a classifier", images, answerer.shape)
-        rows = [int(logits.argmax(1)) for logits in each_by_itself(answerer, as_tensor(images))]
-        return AnswerRelease(torch.tensor(rows, dtype=torch.int64), answerer.classes, self.spec)
-
-    @cached_property
-    def _answerer(self) -> Answerer:
-        return load_answerer(self.artefact)
+        self.check_images(images)
+        answerer: Answerer = self._trained
+        rows = torch.cat(each_by_itself(answerer, as_tensor(images))).argmax(1)
+        return AnswerRelease(rows.numpy(), self.spec, answerer.classes)

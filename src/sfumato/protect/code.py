@@ -7,8 +7,7 @@ rarely anybody can name the person (sfumato.dp.naming).
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +17,9 @@ from sfumato import artefacts
 from sfumato.dp import naming
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
-from sfumato.errors import ArtefactError, SpecError
-from sfumato.images import Images, as_tensor
-from sfumato.protect.parameters import (
-    FilePath,
-    OfArtefact,
-    check_bounds,
-    check_path,
-    check_pixels,
-    check_trained_on,
-)
+from sfumato.errors import SpecError
+from sfumato.protect.parameters import check_bounds, check_path, check_pixels
+from sfumato.protect.release import Encoding, FilePath, load_network
 from sfumato.protect.vectors import (
     GRID,
     MOST_BITS,
@@ -105,17 +97,11 @@ class CodeCard(artefacts.Card):
 
 @dataclass(frozen=True)
 class Encoder:
-    """A trained encoder of codes.
+    """A trained encoder of codes."""
 
-    Attributes:
-        network: in evaluation mode.
-        shape: (C, H, W) of the images that it was trained on.
-        bits: b, of a code of bits; None for numbers.
-    """
-
-    network: "CodeNetwork"
-    shape: tuple[int, int, int]
-    bits: int | None
+    network: "CodeNetwork"  # in evaluation mode
+    shape: tuple[int, int, int]  # (C, H, W) of the images that it was trained on
+    bits: int | None  # b, of a code of bits; None for numbers
 
     @property
     def dimension(self) -> int:
@@ -124,32 +110,23 @@ class Encoder:
 
 
 def load_encoder(path: str) -> Encoder:
-    """Loads the encoder of an artefact that sfumato.learn.code wrote.
-
-    Raises:
-        ArtefactError: damaged, foreign, or of another kind.
-    """
+    """Loads the encoder of an artefact of learn.code. Raises ArtefactError as load_network does."""
     from sfumato.networks.code import make_code_network
-    from sfumato.networks.weights import no_larger_than, take_weights
 
-    tensors, card = artefacts.load(path, kind=KIND, schema=CodeCard)
-    config, (channels, height, width) = card["config"], card["shape"]
-    prefix = "network."
-    own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
-    dimension = config.get("bits") or config.get("numbers")
-    try:
-        with no_larger_than(own):
-            network = make_code_network(
-                config["encoder"], (channels, height, width), dimension=dimension, side=config.get("side")
-            )
-    except (ValueError, RuntimeError) as error:
-        raise ArtefactError(f"{path}: damaged: its card does not describe an encoder: {error}") from error
-    take_weights(network, own, path)
-    return Encoder(network.eval(), (channels, height, width), config.get("bits"))
+    def make(card: dict[str, Any]) -> "CodeNetwork":
+        config, shape = card["config"], tuple(card["shape"])
+        dimension = config.get("bits") or config.get("numbers")
+        return make_code_network(config["encoder"], shape, dimension=dimension, side=config.get("side"))
+
+    network, card, _ = load_network(
+        path, make, kind=KIND, schema=CodeCard, prefix="network.", what="an encoder"
+    )
+    channels, height, width = card["shape"]
+    return Encoder(network, (channels, height, width), card["config"].get("bits"))
 
 
 @dataclass(frozen=True)
-class Code(OfArtefact):
+class Code(Encoding):
     """The code of the encoder of an artefact: bits, or numbers, with or without exact noise.
 
     Without noise it has no differential privacy. But b bits have 2^b values: by counting, one release names
@@ -157,7 +134,7 @@ class Code(OfArtefact):
     name its own. For noise see `bounds` and `guarantee`.
 
     Attributes:
-        artefact: path of the trained encoder; read when first needed.
+        artefact: path of the trained encoder.
         bits, numbers: the length of a code, for readers of the spec; None to leave it out.
         flip: for bits: the probability with which each is flipped, above 0 and below 0.5; or None.
         epsilon: for at most 16 bits: randomised response over all their words at that ε; or None.
@@ -174,20 +151,16 @@ class Code(OfArtefact):
     noise: float | None = None
 
     name = "code"
+    _what, _load = "an encoder", staticmethod(load_encoder)
 
     def __post_init__(self) -> None:
         check_path("code", "artefact", self.artefact)
         check_noise(flip=self.flip, epsilon=self.epsilon, norm=self.norm, noise=self.noise)
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> str:  # type: ignore[override]
         """ "bits" or "numbers". Raises ArtefactError as load_encoder does."""
-        return "numbers" if self._encoder.bits is None else "bits"
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(C, H, W) of the images that the encoder takes. Raises ArtefactError as load_encoder does."""
-        return self._encoder.shape
+        return "numbers" if self._trained.bits is None else "bits"
 
     @property
     def draws_noise(self) -> bool:
@@ -197,17 +170,12 @@ class Code(OfArtefact):
     @property
     def outputs(self) -> int | None:
         """The number of different releases; None for numbers, which are too many to count."""
-        bits = self._encoder.bits
+        bits = self._trained.bits
         return None if bits is None else 2**bits
 
     def check(self) -> None:
-        """Reads the artefact now, not at the first release.
-
-        Raises:
-            ArtefactError: as load_encoder does.
-            SpecError: noise for bits on numbers, or the other way round.
-        """
-        encoder = self._encoder
+        """See TrainedProtection.check. Raises SpecError for noise of bits on numbers, or vice versa."""
+        encoder: Encoder = self._trained
         self.check_makes(bits=encoder.bits, numbers=None if encoder.bits is not None else encoder.dimension)
 
     def check_makes(self, *, bits: int | None, numbers: int | None) -> None:
@@ -232,29 +200,9 @@ class Code(OfArtefact):
                 f"at most {MOST_WORD} bits: write flip=, which is for each bit"
             )
 
-    def release(self, images: Images, noise: Noise) -> BitsRelease | FeatureRelease:
-        """See Protection.release. Raises as `check` does, and SpecError for images of another size.
-
-        Each image goes through the network by itself: a batch would round it differently, and its code
-        would depend on the others.
-        """
-        return self.release_of(self.encode(images), noise)
-
-    def encode(self, images: Images) -> "Tensor":
-        """The encoder's output for each image, (N, d); it stays on the device. Raises as `release` does."""
-        import torch
-
-        from sfumato.networks.one_by_one import each_by_itself
-
-        self.check()
-        encoder = self._encoder
-        check_trained_on("code", self.artefact, "an encoder", images, encoder.shape)
-        rows = each_by_itself(encoder.network, as_tensor(images))
-        return torch.cat(rows) if rows else torch.empty(0, encoder.dimension)
-
     def release_of(self, numbers: "Tensor", noise: Noise) -> BitsRelease | FeatureRelease:
         """Releases the (N, d) numbers of `encode`: their signs or themselves, with noise."""
-        if self._encoder.bits is not None:
+        if self._trained.bits is not None:
             return BitsRelease(self._answer(signs(numbers), noise).numpy(), self.spec)
         if self.norm is not None and self.noise is not None:
             numbers = clip_and_noise(numbers, noise, norm=self.norm, variance=self.noise)
@@ -263,10 +211,8 @@ class Code(OfArtefact):
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
         """ε-DP for bits with noise, ρ-zCDP for clipped noisy numbers, between any two images; else None.
 
-        Args:
-            shape: of the image; the number does not depend on it.
-            pixels: how many may differ, by default 1: for any number, every bit may change, and numbers may
-                move from one end of the ball to the other.
+        For any shape and number of pixels: every bit may change, and numbers may move from one end of the
+        ball to the other.
         """
         count = 1 if pixels is None else check_pixels("code", pixels)
         if self.noise is not None and self.norm is not None:
@@ -275,7 +221,7 @@ class Code(OfArtefact):
             return None
         epsilon = self.epsilon
         if self.flip is not None:
-            epsilon = self._encoder.dimension * float(np.log1p(-self.flip) - np.log(self.flip)) * (1 + 1e-12)
+            epsilon = self._trained.dimension * float(np.log1p(-self.flip) - np.log(self.flip)) * (1 + 1e-12)
         assert epsilon is not None
         return Guarantee(
             definition="pure",
@@ -288,14 +234,8 @@ class Code(OfArtefact):
     def bounds(
         self, prior: naming.Prior, releases: int = 1, assuming: naming.Assumption = "none"
     ) -> list[naming.Bound]:
-        """The proved bounds on naming somebody besides the guarantee; see protect.naming.
-
-        Args:
-            prior: the chance of the best guess beforehand, or the priors of all people.
-            releases: n, of images of that person, each with fresh noise.
-            assuming: the assumption about them; see naming.ASSUMED. It does not help for numbers.
-        """
-        encoder = self._encoder
+        """See Protection.bounds. An assumption does not help for numbers."""
+        encoder: Encoder = self._trained
         bits, n = encoder.bits, releases
         if bits is not None:
             proved = [naming.counting(prior, outputs=2**bits, releases=n, assuming=assuming)]
@@ -319,7 +259,7 @@ class Code(OfArtefact):
     def laws(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """How often each word leaves, if (S, 2^b) shares of the images of S classes have it without noise."""
         if self.flip is not None:
-            bits, flip = self._encoder.dimension, self.flip
+            bits, flip = self._trained.dimension, self.flip
             laws = counts.reshape(-1, *[2] * bits)
             for axis in range(1, bits + 1):
                 laws = (1 - flip) * laws + flip * np.flip(laws, axis)
@@ -345,10 +285,6 @@ class Code(OfArtefact):
             told = noise.other_words(words, outputs=2**count, epsilon=epsilon)
             return bits_of(torch.from_numpy(told), bits=count)
         return bits
-
-    @cached_property
-    def _encoder(self) -> Encoder:
-        return load_encoder(self.artefact)
 
 
 def check_noise(

@@ -9,7 +9,6 @@ A release has a kind of its own: numbers are not an image, and whatever takes on
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Annotated, Any
 
 import torch
@@ -21,18 +20,9 @@ from sfumato.base.hardware import float32
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, SpecError
-from sfumato.images import Images, as_tensor
 from sfumato.networks import TinyDarknet, cut
-from sfumato.networks.one_by_one import each_by_itself
-from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
-from sfumato.protect.parameters import (
-    FilePath,
-    OfArtefact,
-    check_bounds,
-    check_path,
-    check_pixels,
-    check_trained_on,
-)
+from sfumato.protect.parameters import check_bounds, check_path, check_pixels
+from sfumato.protect.release import Encoding, FilePath, load_network
 from sfumato.protect.vectors import FEATURE, FeatureRelease, clip_and_noise, guarantee_of_clipped
 
 KIND = FEATURE  # of the artefact
@@ -43,13 +33,9 @@ _FINE = 1 << 16  # steps of the noise in a standard deviation, if nothing is pro
 class DeviceSide(nn.Module):
     """The network up to the private feature. State: its weights, and the statistics of training features.
 
-    (N, C, H, W) float32 -> (N, d) float32, of mean 0 and variance 1 over training images.
-
-    Attributes:
-        extractor: the layers before the cut.
-        encoder: linear, from their flattened output to d numbers.
-        norm: batch norm without scale and shift, which would undo it.
-        covariance: (d, d), of the features of the training images.
+    (N, C, H, W) float32 -> (N, d) float32, of mean 0 and variance 1 over training images: the layers before
+    the cut, a linear `encoder` of their flattened output, and batch norm without scale and shift, which would
+    undo it. `covariance`: (d, d), of the features of the training images.
     """
 
     covariance: Tensor
@@ -71,13 +57,7 @@ class DeviceSide(nn.Module):
 def make_sides(card: Mapping[str, Any]) -> tuple[DeviceSide, nn.Module, torch.Size]:
     """Makes the device side and the analyser of a card's settings, and the (C, h, w) between them.
 
-    Args:
-        card: `shape` of the images, `classes` of each target, and `config` with `widths`, `cut` and
-            `dimension`.
-
-    Raises:
-        ConfigError: the network has no such layer.
-        DataError: the images are too small for it.
+    Raises ConfigError if the network has no such layer, and DataError for images that are too small for it.
     """
     channels, height, width = card["shape"]
     config = card["config"]
@@ -93,16 +73,8 @@ def make_sides(card: Mapping[str, Any]) -> tuple[DeviceSide, nn.Module, torch.Si
 def noisy(features: Tensor, covariance: Tensor, noise: Noise, *, ratio: float) -> Tensor:
     """Adds Gaussian noise of covariance r·C. (N, d) -> (N, d) float32.
 
-    Source: Osia et al. 2018, Procedure 2. It proves nothing: features have no bound.
-
-    Args:
-        features: (N, d).
-        covariance: C, (d, d), which need not have full rank.
-        noise: draws the numbers.
-        ratio: r, at least 0.
-
-    Raises:
-        DataError: a covariance of another dimension than the features.
+    Source: Osia et al. 2018, Procedure 2. It proves nothing: features have no bound. C is (d, d), and need
+    not have full rank; r is at least 0. Raises DataError for a covariance of another dimension.
     """
     if covariance.shape != (features.shape[1], features.shape[1]):
         raise DataError(
@@ -119,15 +91,15 @@ def noisy(features: Tensor, covariance: Tensor, noise: Noise, *, ratio: float) -
 
 @dataclass(frozen=True)
 class Extractor:
-    """A trained device side.
+    """A trained device side."""
 
-    Attributes:
-        network: in evaluation mode.
-        shape: (C, H, W) of the images that it was trained on.
-    """
+    network: DeviceSide  # in evaluation mode
+    shape: tuple[int, int, int]  # (C, H, W) of the images that it was trained on
 
-    network: DeviceSide
-    shape: tuple[int, int, int]
+    @property
+    def dimension(self) -> int:
+        """The numbers of a feature."""
+        return len(self.network.covariance)
 
 
 Width = Annotated[int, Field(ge=1, le=4096)]
@@ -158,28 +130,24 @@ class FeatureCard(artefacts.Card):
 
 
 def load_extractor(path: str) -> Extractor:
-    """Loads the device side of an artefact that sfumato.learn.private_feature wrote.
+    """Loads the device side of an artefact of learn.private_feature. Raises ArtefactError as load_network."""
 
-    Raises:
-        ArtefactError: damaged, foreign, or of another kind.
-    """
-    tensors, card = artefacts.load(path, kind=KIND, schema=FeatureCard)
-    if card["config"].get("variant") == "network":
-        raise ArtefactError(f"{path}: an attribute network without a feature: train a simple variant of it")
-    prefix = "device."
-    own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
-    try:
-        with initial_weights(), no_larger_than(tensors):
-            network, _, _ = make_sides(card)
-    except (ValueError, AttributeError, RuntimeError) as error:
-        raise ArtefactError(f"{path}: damaged: its card does not describe an extractor: {error}") from error
-    take_weights(network, own, path)
+    def make(card: dict[str, Any]) -> DeviceSide:
+        if card["config"].get("variant") == "network":
+            raise ArtefactError(
+                f"{path}: an attribute network without a feature: train a simple variant of it"
+            )
+        return make_sides(card)[0]
+
+    network, card, _ = load_network(
+        path, make, kind=KIND, schema=FeatureCard, prefix="device.", what="an extractor"
+    )
     channels, height, width = card["shape"]
-    return Extractor(network.eval(), (channels, height, width))
+    return Extractor(network, (channels, height, width))
 
 
 @dataclass(frozen=True)
-class Feature(OfArtefact):
+class Feature(Encoding):
     """The private feature of the extractor of an artefact, with Gaussian noise.
 
     Without `norm`, as published: the noise has the covariance of training features, times `noise`. Nothing is
@@ -187,7 +155,7 @@ class Feature(OfArtefact):
     to that L2 norm, and each number gets noise of variance `noise`: training features have variance 1.
 
     Attributes:
-        artefact: path of the trained extractor; read when first needed.
+        artefact: path of the trained extractor.
         noise: r of Procedure 2, at least 0: the variance of the noise relative to that of a feature.
         norm: of the clipping, or None. A feature of d numbers has a norm of about √d.
     """
@@ -197,6 +165,7 @@ class Feature(OfArtefact):
     norm: float | None = None
 
     name, kind = "feature", "numbers"
+    _what, _load = "an extractor", staticmethod(load_extractor)
 
     def __post_init__(self) -> None:
         check_path("feature", "artefact", self.artefact)
@@ -208,41 +177,14 @@ class Feature(OfArtefact):
             check_bounds("feature", "norm", self.norm, "choose about the root of the dimension")
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """(C, H, W) of the images that the extractor takes. Raises ArtefactError as load_extractor does."""
-        return self._extractor.shape
-
-    @property
     def draws_noise(self) -> bool:
         """Whether two releases of one image differ."""
         return self.noise > 0
 
-    def check(self) -> None:
-        """Reads the artefact now, not at the first release. Raises ArtefactError: see load_extractor."""
-        _ = self._extractor
-
-    @torch.no_grad()
-    def release(self, images: Images, noise: Noise) -> FeatureRelease:
-        """See Protection.release. Raises as load_extractor does, and SpecError for images of another size.
-
-        Each image goes through the network by itself: a batch would round it differently, and its feature
-        would depend on the others, which the guarantee does not cover.
-        """
-        return self.release_of(self.encode(images), noise)
-
-    @torch.no_grad()
-    def encode(self, images: Images) -> Tensor:
-        """The feature of each image: (N, d), which stays on the device. Raises as `release` does."""
-        extractor = self._extractor
-        check_trained_on("feature", self.artefact, "an extractor", images, extractor.shape)
-        network = extractor.network
-        rows = each_by_itself(network, as_tensor(images))
-        return torch.cat(rows) if rows else torch.empty(0, len(network.covariance))
-
     def release_of(self, numbers: Tensor, noise: Noise) -> FeatureRelease:
         """Releases the (N, d) features of `encode`: clipped if there is a norm, with noise."""
         if self.norm is None:
-            values = noisy(numbers, self._extractor.network.covariance, noise, ratio=self.noise)
+            values = noisy(numbers, self._trained.network.covariance, noise, ratio=self.noise)
         elif not self.noise:
             values = numbers * (self.norm / numbers.norm(dim=1, keepdim=True)).clamp(max=1.0)
         else:
@@ -252,16 +194,10 @@ class Feature(OfArtefact):
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
         """See guarantee_of_clipped; None without `norm` or without noise.
 
-        Args:
-            shape: of the image; the number does not depend on it.
-            pixels: how many may differ, by default 1: for any number, the feature may move from one end of
-                the ball to the other.
+        It depends neither on the shape nor on the pixels: for any of them, the feature may move from one end
+        of the ball to the other.
         """
         if self.norm is None or not self.noise:
             return None
         count = 1 if pixels is None else check_pixels("feature", pixels)
         return guarantee_of_clipped(norm=self.norm, variance=self.noise, pixels=count)
-
-    @cached_property
-    def _extractor(self) -> Extractor:
-        return load_extractor(self.artefact)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -20,40 +21,28 @@ from sfumato.base.hardware import thread_count
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, did_you_mean
 from sfumato.images import Images, Pixels, as_array, check_batch, digest, read_array
-from sfumato.protect.parameters import FilePath, Parametrised, artefact_digest, check_path
-from sfumato.protect.release import Release
+from sfumato.protect.parameters import check_path
+from sfumato.protect.release import FilePath, Protection, Release, artefact_digest
 
 _DIGEST_BYTES = 32
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of an index.
+class Row(NamedTuple):
+    """One line of an index."""
 
-    Attributes:
-        place: the index and the number of the line, for errors.
-        file: of the anonymised image.
-        original: the file of the original, or the digest of its pixels, see sfumato.images.digest.
-    """
-
-    place: str
-    file: Path
-    original: Path | bytes
+    place: str  # the index and the number of the line, for errors
+    file: Path  # of the anonymised image
+    original: Path | bytes  # the file of the original, or the digest of its pixels: see images.digest
 
 
 def read_index(name: str, content: bytes, folder: Path) -> list[Row]:
-    """The rows of an index.
+    """The rows of an index, for `name` in errors; see parse_table.
 
-    Args:
-        name: the index's name in errors.
-        content: see parse_table. Column `file` names an anonymised image, and column `original` its original;
-            or column `digest` has the digest of the original, in hexadecimal. Other columns are ignored.
-        folder: the folder of relative paths. Anonymised images lie below it, since they are released;
-            originals may lie anywhere.
+    Column `file` names an anonymised image, and column `original` its original; or column `digest` has the
+    digest of the original, in hexadecimal. Other columns are ignored. Paths are relative to the folder:
+    anonymised images lie below it, since they are released; originals may lie anywhere.
 
-    Raises:
-        DataError: it is not such a CSV file, or has no rows, or a row has an empty value, a malformed digest,
-            or a file elsewhere.
+    Raises DataError for another file, no rows, an empty value, a malformed digest, or a file elsewhere.
     """
     header, lines = parse_table(name, content)
     if "file" not in header:
@@ -101,9 +90,7 @@ def _rows_by_digest(
 ) -> Mapping[bytes, Row]:
     """Maps the digest of each original's pixels, as images.read gives them at a size, to its row.
 
-    Raises:
-        DataError: two rows have one original; or see read_index.
-        ImageError: an original cannot be read.
+    Raises DataError for two rows of one original and as read_index does; ImageError as images.read does.
     """
     rows = read_index(name, content, folder)
 
@@ -150,7 +137,7 @@ def _naming_line(row: Row) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Outside(Parametrised):
+class Outside(Protection):
     """The image that an outside tool made of each original, from the files that an index names.
 
     An image is looked up by its pixels, from any source. The files of originals are read as a data source
@@ -161,37 +148,24 @@ class Outside(Parametrised):
     Nothing is proved: an outside tool made the images, and they may reveal anything.
 
     The files must not change while a process works with them: it reads the originals once for each size, and
-    computes `digest` once.
-
-    Attributes:
-        index: path of the index, a CSV; see read_index.
+    computes `digest` once. `index`: path of a CSV, see read_index.
     """
 
     index: FilePath
 
     name = "outside"
-    cell = 1
-    draws_noise = False
 
     def __post_init__(self) -> None:
         check_path("outside", "index", self.index)
 
     def digest(self) -> str:
-        """The SHA-256 over the index and all files that it names; see release.file_digest_of.
-
-        Raises:
-            ArtefactError: one of them cannot be read.
-            DataError: see read_index.
-        """
+        """The SHA-256 over the index and all its files. Raises ArtefactError, and see read_index."""
         return self._digest
 
     def release(self, images: Images, noise: Noise) -> Release:
-        """See Protection.release.
+        """See Protection.release. Raises DataError for an image that is not an original of the index.
 
-        Raises:
-            DataError: an image is not an original of the index, or two rows have one; or see read_index.
-            ImageError: the file of an original, or of one of these images, is not an image that can be read.
-            ArtefactError: the index cannot be read.
+        Also ImageError and ArtefactError if a file cannot be read; and see read_index.
         """
         check_batch(images)
         channels, height, width = images.shape[1:]

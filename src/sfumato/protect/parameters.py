@@ -1,18 +1,15 @@
-"""The checks and the spelling of parameters, shared by all protections."""
+"""The bounds and checks of parameters, shared by all protections."""
 
 import dataclasses
-import hashlib
 import math
 import re
 from dataclasses import replace
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar, get_type_hints
+from typing import Any, get_type_hints
 
-from sfumato.base.files import open_regular
-from sfumato.dp.guarantee import Guarantee
-from sfumato.errors import ArtefactError, SpecError, shorten
+from sfumato.errors import SpecError, shorten
 from sfumato.images import Images, check_batch
-from sfumato.protect.release import cell_of
+from sfumato.protect.release import FilePath, cell_of, number
 
 # In grey levels, root mean square: the change of a photograph by JPEG of quality 95 (2 in the middle of LFW's
 # faces, a PSNR of 42 dB). Nobody sees it: a release no further from its image, or noise no stronger, protects
@@ -36,10 +33,6 @@ BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
     "feature": {"noise": (1e-12, 1e12), "norm": (1e-6, 1e6)},
     "code": {"noise": (1e-12, 1e12), "norm": (1e-6, 1e6), "epsilon": (1e-12, 1e3)},
 }
-# A parameter that is the path of a file on this device. Every such parameter has this type: it decides which
-# part of a spec travels, how a ledger calls it, and whether a service may demand it (see spec.with_files).
-FilePath = Annotated[str, "the path of a file on this device"]
-
 _STRONGER_WHEN_LARGER = ("cell", "radius", "share", "sigma")
 
 PLACES = ("faces", "background", "box")
@@ -52,22 +45,8 @@ MOST_SHOWN = 0.99
 _IN_CLEAR = "or write none to send images in clear"
 
 
-def canonical(name: str, protection: Any) -> str:
-    """`name:key=value,...` in the order of the dataclass fields, without those at their default."""
-    parts = [
-        f"{field.name}={_number(value)}"
-        for field in dataclasses.fields(protection)
-        if (value := getattr(protection, field.name)) != field.default
-    ]
-    return f"{name}:{','.join(parts)}" if parts else name
-
-
 def read_cell(text: str) -> int | Fraction:
-    """The size of a cell as a spec writes it: pixels, or a fraction of the shorter side of the image.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """The size of a cell as a spec writes it: pixels, or a fraction of the shorter side of the image."""
     if "/" not in text:
         return int(text)
     part, _, whole = text.partition("/")
@@ -87,60 +66,11 @@ def check_size_of_cell(name: str, cell: int | Fraction) -> None:
         )
 
 
-class Parametrised:
-    """What the protections of sfumato have in common, unless they say otherwise. No state.
-
-    Attributes:
-        name: with which their specs begin.
-    """
-
-    name: ClassVar[str]
-
-    @property
-    def spec(self) -> str:
-        """See Protection.spec."""
-        return canonical(self.name, self)
-
-    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
-        """See Protection.guarantee: nothing is proved."""
-        return None
-
-    def suspicious(self, release: Any, *, false_alarm: float, made_of: str | None = None) -> str | None:
-        """See Suspecting.suspicious: unless it has a law of its noise, any release may be one of it."""
-        if (law := getattr(self, "law", None)) is None:
-            return None
-        from sfumato.protect.recognition import lacks_noise
-
-        shape = (release.array.shape[1], *release.size)
-        return lacks_noise(release, law(shape), false_alarm=false_alarm)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The parameters alone: another process reads the files itself."""
-        own: Any = self  # a dataclass
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(own)}
-
-
-class OfArtefact(Parametrised):
-    """A protection by a trained file, `artefact`."""
-
-    artefact: FilePath
-
-    def digest(self) -> str:
-        """The SHA-256 of the artefact, which the spec only names; see release.file_digest_of."""
-        return artefact_digest(self.artefact)
-
-
 def cell_in_pixels(protection: Any, height: int, width: int) -> int:
-    """The side of the cells of a protection on images of one size.
+    """The side of the cells of a protection on images of one size; 1 without cells.
 
     A cell of 1/8 has an eighth of the shorter side, rounded up: there are never more than 8 along that side.
-
-    Args:
-        protection: a dataclass whose `cell`, if there is one, is in pixels or a share.
-        height, width: of the images.
-
-    Raises:
-        SpecError: cells of so few pixels protect nothing.
+    Raises SpecError for cells of so few pixels that they protect nothing.
     """
     cell = cell_of(protection)
     if isinstance(cell, Fraction):
@@ -149,11 +79,7 @@ def cell_in_pixels(protection: Any, height: int, width: int) -> int:
 
 
 def check_bounds(name: str, key: str, value: float, cure: str) -> None:
-    """Raises SpecError unless a parameter is within BOUNDS: strong enough to protect, and computable.
-
-    Args:
-        cure: for a value that is not above 0.
-    """
+    """Raises SpecError unless a parameter is within BOUNDS: strong enough to protect, and computable."""
     least, most = BOUNDS[name][key]
     given = f"{name}: {key}={_brief(value)}"
     if not value > 0:
@@ -161,12 +87,12 @@ def check_bounds(name: str, key: str, value: float, cure: str) -> None:
     if value < least and key in _STRONGER_WHEN_LARGER:
         raise SpecError(
             f"{given} leaves the image {'' if key == 'cell' else 'nearly '}as it is: choose a {key} of at "
-            f"least {_number(least)}, {_IN_CLEAR}"
+            f"least {number(least)}, {_IN_CLEAR}"
         )
     if value < least:
-        raise SpecError(f"{given} is too small to compute with: choose at least {_number(least)}")
+        raise SpecError(f"{given} is too small to compute with: choose at least {number(least)}")
     if value > most:
-        raise SpecError(f"{given} is too large: choose at most {_number(most)}")
+        raise SpecError(f"{given} is too large: choose at most {number(most)}")
 
 
 def check_single_pixels(name: str, cell: int | Fraction, key: str, value: float, most: float) -> None:
@@ -207,36 +133,6 @@ def check_path(name: str, key: str, path: FilePath) -> None:
         )
 
 
-def check_trained_on(
-    name: str, artefact: str, trained: str, images: Images, shape: tuple[int, int, int]
-) -> None:
-    """Raises SpecError unless (N, C, H, W) images have the (C, H, W) of an artefact's training.
-
-    Args:
-        name: of the protection.
-        artefact: its path.
-        trained: what to train again, as "a mask".
-        images: to be released.
-        shape: of the training images.
-    """
-    check_batch(images)
-    if tuple(images.shape[1:]) != shape:
-        size, wanted = ("x".join(map(str, sides)) for sides in (images.shape[1:], shape))
-        raise SpecError(
-            f"{name}: {artefact} was trained on {wanted} images, and these are {size}: resize them, or train "
-            f"{trained} on images like these"
-        )
-
-
-def artefact_digest(path: str) -> str:
-    """The SHA-256 of a file that a spec only names; see release.file_digest_of. Raises ArtefactError."""
-    try:
-        with open_regular(path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise ArtefactError(f"{path}: cannot be read ({error.strerror})") from error
-
-
 def check_pixels(name: str, pixels: int) -> int:
     """Returns the number of pixels that neighbours differ in. Raises SpecError below 1."""
     if pixels < 1:
@@ -257,10 +153,4 @@ def check_cell(name: str, cell: int, images: Images) -> None:
 
 def _brief(value: float | Fraction) -> str:
     """A number in a message; it may have thousands of digits."""
-    return shorten(_number(value), 24)
-
-
-def _number(value: float | Fraction | str) -> str:
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
+    return shorten(number(value), 24)

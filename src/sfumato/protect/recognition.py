@@ -1,10 +1,6 @@
-"""Signs that distinguish a release from other images: noise by its law, and a message about an image.
-
-`Protection.suspicious` uses them for every protection whose releases have such a sign.
-"""
+"""Whether a release has its noise, by the law of that noise: see `Protection.suspicious`."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -21,27 +17,16 @@ _LEVELS = (0.02, 0.1, 0.3, 0.6)  # levels of the probability of such near values
 Floats = NDArray[np.float64]
 
 
-def first_image(suspects: Iterable[bool], what: str) -> str | None:
-    """`image 2 shows something`, for the first suspect image; None if none is suspect."""
-    for number, suspect in enumerate(suspects, 1):
-        if suspect:
-            return f"image {number} {what}"
-    return None
-
-
 @dataclass(frozen=True)
 class Law:
     """The law of the noise on a released value, in grey levels, before it is rounded and clamped.
 
-    Attributes:
-        kind: "laplace" or "normal".
-        scale: of Laplace noise, or the standard deviation.
-        steps: noise is a whole number of such parts of a grey level, if it is drawn for the sum of that many
-            pixels; None for real numbers.
+    `steps`: noise is a whole number of such parts of a grey level, if it is drawn for the sum of that many
+    pixels; None for real numbers.
     """
 
     kind: Literal["laplace", "normal"]
-    scale: float
+    scale: float  # of Laplace noise, or the standard deviation
     steps: int | None = None
 
     def below(self, values: Floats) -> Floats:
@@ -80,11 +65,7 @@ def lacks_noise(release: Release, law: Law, *, false_alarm: float) -> str | None
     """Says which image of a release evidently lacks the noise of a law; None if none does.
 
     It checks each image, and all together: a few small ones say more together than each does. See chances.
-
-    Args:
-        release: of values with such noise, or not.
-        law: of the noise on whole cells, or on pixels.
-        false_alarm: the largest probability that it names an image with that noise.
+    `false_alarm`: the largest probability that it names an image with that noise.
     """
     alone, together = chances(release, law)
     if min(together, alone.min(initial=1.0)) <= false_alarm / 2:
@@ -102,11 +83,8 @@ def chances(release: Release, law: Law) -> tuple[Floats, float]:
     with a probability of at most exp(-n·KL(share || p)) (Chernoff 1952, Hoeffding 1963). Two kinds are
     counted: all values, and those that no end of the range has clamped; each at a few levels of p. The
     smallest of these probabilities counts, times their number (Bonferroni). An honest release thus gets x or
-    less with a chance of at most x, whatever it shows.
-
-    Args:
-        release: N images. Only whole cells count: border cells have more noise, and are few.
-        law: of the noise.
+    less with a chance of at most x, whatever it shows. Only whole cells count: border cells have more noise,
+    and are few.
 
     Returns:
         (N,) for each image, and for all images as one; 1 if there is nothing to predict from.
@@ -157,11 +135,8 @@ def _evidence(close: int, count: int, level: float) -> float:
 def _nearness(law: Law, *, clamped: bool) -> Floats:
     """(256, 256): the largest probability of a released value within a distance (row) of a number (column).
 
-    1 replaces a value that is above the highest level for all numbers: no level needs it.
-
-    Args:
-        law: of the noise.
-        clamped: whether among all values; otherwise among those between 1 and 254.
+    1 replaces a value that is above the highest level for all numbers: no level needs it. `clamped`: among
+    all values; otherwise among those between 1 and 254.
     """
     clean = np.arange(0, 255 + _GRID, _GRID)[:, None]
     edges = law.below(np.arange(255) + 0.5 - clean)  # below 0.5, ..., below 254.5

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +23,9 @@ from sfumato.base.files import read_table
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
 from sfumato.images import Images, Pixels, as_array, as_tensor, check_batch, digest, read_array
-from sfumato.protect.block import Block
-from sfumato.protect.parameters import (
-    PLACES,
-    FilePath,
-    Parametrised,
-    artefact_digest,
-    check_path,
-    file_parameters,
-)
-from sfumato.protect.release import Release, kind_of
+from sfumato.protect.parameters import PLACES, check_path, file_parameters
+from sfumato.protect.pixels import Block
+from sfumato.protect.release import FilePath, Protection, Release, artefact_digest, kind_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,45 +53,30 @@ _THRESHOLDS = (0.6, 0.6, 0.5)
 
 @dataclass(frozen=True)
 class RegionRelease(Release):
-    """A release with parts of the original.
+    """A release with parts of the original."""
 
-    Attributes:
-        covered: (N, 1, H, W) bool, which pixels are protected. It does not travel.
-        boxes: the number of faces found in each image, or of its boxes.
-    """
+    covered: NDArray[np.bool_] | None = None  # (N, 1, H, W), which pixels are protected; it does not travel
+    boxes: tuple[int, ...] = ()  # the number of faces found in each image, or of its boxes
 
-    covered: NDArray[np.bool_] | None = None
-    boxes: tuple[int, ...] = ()
-
-    def rows(self, rows: list[int]) -> "RegionRelease":
-        """See Release.rows."""
-        covered = None if self.covered is None else self.covered[rows]
-        boxes = tuple(self.boxes[row] for row in rows)
-        return replace(self, array=self.array[rows], covered=covered, boxes=boxes)
+    def rows(self, rows: list[int]) -> Self:
+        """See Released.rows."""
+        return replace(super().rows(rows), boxes=tuple(self.boxes[row] for row in rows))
 
 
 @dataclass(frozen=True)
-class Region(Parametrised):
+class Region(Protection):
     """A protection of pixels on parts of an image; the rest is shown unchanged.
 
-    Attributes:
-        inner: the protection.
-        place: "faces"; "background", all but the faces; or "box", from a file.
-        file: the weights of MTCNN for faces and background, or "" for CenterFace; for "box" a CSV with the
-            columns left, top, right and bottom, all in shares of the image up to 1 or all in pixels, and a
-            column `file` if each image has its own boxes.
-        margin: how much a face is widened on each side, as a share of its longer side.
-        missing: for an image without a face: "stop" does not release it; "all" protects all of it.
+    `file`: the weights of MTCNN for faces and background, or "" for CenterFace; for "box" a CSV with the
+    columns left, top, right and bottom, all in shares of the image up to 1 or all in pixels, and a column
+    `file` if each image has its own boxes.
     """
 
     inner: Any
-    place: str
+    place: str  # "faces"; "background", all but the faces; or "box", from a file
     file: FilePath = ""
-    margin: float = 0.25
-    missing: str = "stop"
-
-    kind = "pixels"
-    cell = 1
+    margin: float = 0.25  # how much a face is widened on each side, as a share of its longer side
+    missing: str = "stop"  # an image without a face is not released; "all" protects all of it
 
     def __post_init__(self) -> None:
         if self.place not in PLACES:
@@ -136,17 +114,12 @@ class Region(Parametrised):
         """The digest of the file of the detector or of the boxes; see release.file_digest_of."""
         if self.file:
             return artefact_digest(self.file)
-        from sfumato.networks.faces.center_face import WEIGHTS
+        from sfumato.networks.faces.finding import WEIGHTS
 
         return WEIGHTS.sha256
 
     def release(self, images: Images, noise: Noise) -> RegionRelease:
-        """See Protection.release.
-
-        Raises:
-            ImageError: an image without a face, if `missing` is "stop", or without a box.
-            SpecError: a parameter does not fit a face, such as cells larger than it.
-        """
+        """See Protection.release. Raises as `boxes` does, and SpecError if it does not fit a face."""
         check_batch(images)
         edges = [self._find_or_refuse(image) for image in as_array(images)]
         values, covered = as_array(images).copy(), np.zeros((len(images), 1, *images.shape[2:]), bool)
@@ -159,8 +132,8 @@ class Region(Parametrised):
     def apply(self, image: Pixels, boxes: Sequence[Box], noise: Noise) -> tuple[Pixels, NDArray[np.bool_]]:
         """Protects the boxes of a (C, H, W) uint8 image, or all else; and (1, H, W) bool, which pixels.
 
-        Boxes that overlap are protected as one; a block, which hides the centre of a face, hides all of such
-        a box. Without boxes, all of the image is protected. Raises SpecError as release does.
+        Boxes that overlap are protected as one; a block hides all of such a box. Without boxes, all of the
+        image is protected. Raises SpecError as release does.
         """
         covered = self.mask_of(image, boxes)
         if not boxes or self.place == "background":
@@ -186,10 +159,7 @@ class Region(Parametrised):
     def boxes(self, image: Images) -> list[Box]:
         """The disjoint boxes of a (C, H, W) uint8 image; none without a face: then all is protected.
 
-        Raises:
-            ImageError: see release.
-            ArtefactError: the weights of the detector, or the file of boxes, cannot be read.
-            MissingExtraError: no file is named, and the extra `faces` is not installed.
+        Raises ImageError for one without a box, or without a face if `missing` is "stop"; and as find does.
         """
         return disjoint(self._find_or_refuse(image))
 
@@ -207,16 +177,15 @@ class Region(Parametrised):
     @property
     def searched(self) -> str | None:
         """States how images are searched for faces; None for boxes of a file."""
-        if self.place == "box":
-            return None
         detector = "MTCNN" if self.file else "CenterFace"
-        return f"{detector}, at full size: faces down to {LEAST_FACE} pixels; smaller ones may be missed"
+        said = f"{detector}, at full size: faces down to {LEAST_FACE} pixels; smaller ones may be missed"
+        return None if self.place == "box" else said
 
     def find(self, image: Images) -> list[Box]:
-        """Finds the boxes of a (C, H, W) uint8 image of any size, which may overlap, or none.
+        """Finds the boxes of a (C, H, W) uint8 image of any size, which may overlap; the same image once.
 
-        The same image is searched once. Raises ArtefactError and MissingExtraError as boxes does, and
-        ImageError if a box of the file is not one of this image.
+        Raises ArtefactError if the file cannot be read, MissingExtraError if there is none and the extra
+        `faces` is not installed, and ImageError if a box of the file is not one of this image.
         """
         known: dict[bytes, list[Box]] = self.__dict__.setdefault("_known", {})
         name = digest(image)
@@ -228,11 +197,8 @@ class Region(Parametrised):
 
     def _search(self, image: Images, name: bytes) -> list[Box]:
         _, height, width = image.shape
-        edges = (
-            self._read_listed(height, width, name)
-            if self.place == "box"
-            else self._around_faces(as_tensor(image))
-        )
+        listed = self.place == "box"
+        edges = self._read_listed(height, width, name) if listed else self._around_faces(as_tensor(image))
         boxes = [
             (
                 *(max(0, math.floor(top)), min(height, math.ceil(bottom))),
@@ -262,12 +228,12 @@ class Region(Parametrised):
     def _find(self) -> "Callable[[Tensor], list[Faces]]":
         """Loads the detector of faces."""
         if not self.file:
-            from sfumato.networks.faces.center_face import CenterFace
+            from sfumato.networks.faces.finding import CenterFace
 
             return CenterFace.load().detect
-        from sfumato.networks.faces.mtcnn import MTCNN, DetectorConfig
+        from sfumato.networks.faces.mtcnn import MTCNN
 
-        return partial(MTCNN.load(self.file).detect, config=DetectorConfig(thresholds=_THRESHOLDS))
+        return partial(MTCNN.load(self.file).detect, thresholds=_THRESHOLDS)
 
     @cached_property
     def _table(self) -> dict[bytes | None, list[Edges]]:
@@ -281,9 +247,9 @@ class Region(Parametrised):
         )
 
     def _read_listed(self, height: int, width: int, name: bytes) -> list[Edges]:
-        """The boxes of the file for an image, in pixels. Raises ImageError if one is not of this image.
+        """The boxes of the file for an image, in pixels, which may reach over an edge by less than half.
 
-        A box may reach over an edge, by less than half of it.
+        Raises ImageError if one is not of this image.
         """
         table, size, boxes = self._table, (width, height), []
         for box in table.get(None, []) if None in table else table.get(name, []):

@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_type_hi
 
 from sfumato.base.registry import Registry
 from sfumato.errors import SpecError, did_you_mean, shorten
-from sfumato.protect.block import Block
-from sfumato.protect.blur import Blur, CentreBlur
 from sfumato.protect.dp_pix import DPPix, DPPixGaussian
-from sfumato.protect.gaussian import Gaussian
-from sfumato.protect.none import Clear
 from sfumato.protect.outside import Outside
 from sfumato.protect.parameters import REGION, file_parameters, read_cell
-from sfumato.protect.pixelize import Pixelize
+from sfumato.protect.pixels import Block, Blur, CentreBlur, Clear, Gaussian, Pixelize
 from sfumato.protect.region import Region
-from sfumato.protect.release import IMAGES, Protection, kind_of
+from sfumato.protect.release import IMAGES, KINDS, Protection, kind_of
 
 if TYPE_CHECKING:
     from sfumato.protect.answer import Answer
@@ -30,13 +26,7 @@ if TYPE_CHECKING:
 _Named = TypeVar("_Named")
 _Kind = TypeVar("_Kind")
 
-_AS = {
-    "pixels": "pixels",
-    "shape": "the shape of a mask",
-    "numbers": "numbers",
-    "bits": "bits",
-    "answer": "answers",
-}
+_AS = {kind: kind for kind in KINDS} | {"shape": "the shape of a mask", "answer": "answers"}
 _CURES = {
     "bits": "give it to sfumato.serve.Client, or read it with protect.parse(spec, takes=['bits'])",
     "numbers": "give it to sfumato.serve.Client, or put it on a device with `sfumato export`",
@@ -45,15 +35,8 @@ _CURES = {
 
 
 _PIXELS: dict[str, Any] = {
-    "none": Clear,
-    "blur": Blur,
-    "pixelize": Pixelize,
-    "gaussian": Gaussian,
-    "dp-pix": DPPix,
-    "dp-pix-gaussian": DPPixGaussian,
-    "block": Block,
-    "centre-blur": CentreBlur,
-    "outside": Outside,
+    kind.name: kind
+    for kind in (Clear, Blur, Pixelize, Gaussian, DPPix, DPPixGaussian, Block, CentreBlur, Outside)
 }
 # These need PyTorch, and are imported when they are asked for.
 _TRAINED = {
@@ -65,12 +48,8 @@ _TRAINED = {
 
 
 def _check(name: str, kind: Any) -> str:
-    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
-        return "register a frozen dataclass, whose fields are the parameters of its spec"
-    wanted = ("draws_noise", "spec", "release", "guarantee")
-    if lacking := [each for each in wanted if not hasattr(kind, each)]:
-        return f"it has no {', '.join(lacking)}: see protect.Protection"
-    return ""
+    fits = isinstance(kind, type) and issubclass(kind, Protection) and dataclasses.is_dataclass(kind)
+    return "" if fits else "register a frozen dataclass that inherits from protect.Protection"
 
 
 PROTECTIONS: Registry[Any] = Registry("protections", "protection", _check, {**_PIXELS, **_TRAINED})
@@ -88,9 +67,7 @@ def parse(spec: str, *, takes: Collection[str]) -> Any: ...
 def parse(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
     """Reads the protection that a spec names. parse(spec).spec is its canonical form.
 
-    Args:
-        spec: such as "dp-pix:cell=4,epsilon=3".
-        takes: the kinds of releases that the caller accepts, of release.KINDS; images by default.
+    `takes`: the kinds of releases that the caller accepts, of release.KINDS; images by default.
 
     Raises:
         SpecError: an unknown name or key (it names the nearest), a missing or impossible value, a list of
@@ -102,10 +79,7 @@ def parse(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
 
 
 def parse_as(spec: str, kinds: Mapping[str, Callable[..., _Named]]) -> _Named:
-    """Does the same with the dataclasses of `kinds`, by the names that a spec begins with.
-
-    It opens no file that the spec names: anybody may have written it.
-    """
+    """Does the same with dataclasses by name. It opens no file of the spec: anybody may have written it."""
     known = _look_up(spec, kinds)
     if len(spec) > _LONGEST:
         raise SpecError(f"{known[0]}: a spec of {len(spec)} characters: write at most {_LONGEST}")
@@ -119,8 +93,7 @@ def expand(spec: str, *, takes: Collection[str]) -> list[Any]: ...
 def expand(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
     """The protections of a spec whose keys may list values: "blur:radius=1,3,5" names three.
 
-    With several lists, every combination in turn; the last key varies fastest. `takes` and errors are those
-    of parse.
+    With several lists, every combination in turn; the last key varies fastest. See parse.
     """
     inner, region = _split(spec)
     listed = expand_as(inner, PROTECTIONS)
@@ -159,11 +132,9 @@ def files_of(spec: str) -> list[str]:
 
 
 def with_files(spec: str, change: Callable[[str, str], str]) -> str:
-    """Replaces each file that a spec names; values may be lists.
+    """Replaces each file that a spec names, which may be lists, by `change` of its parameter and path.
 
-    Args:
-        spec: of any protection. For an unknown name, every value counts as a file.
-        change: the parameter and the path -> the text that replaces the path.
+    For an unknown protection, every value counts as a file.
     """
     inner, region = _split(spec)
     name, colon, rest = inner.partition(":")

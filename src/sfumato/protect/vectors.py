@@ -4,9 +4,9 @@ They travel, are stored and are compared without PyTorch; tensors are for comput
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.dp.naming import discrete_mu
 from sfumato.errors import DataError
+from sfumato.protect.release import Released
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,69 +24,19 @@ MOST_BITS = 64  # of a code
 FEATURE = "private feature"  # the kind of an artefact of features
 
 
-def _array(values: "Tensor | np.ndarray") -> np.ndarray:
-    return values if isinstance(values, np.ndarray) else values.detach().numpy()
-
-
 @dataclass(frozen=True)
-class _VectorRelease:
-    """Vectors that leave a device instead of images: a row each.
-
-    Attributes:
-        array: (N, d). A tensor becomes the array of its memory.
-        spec: the protection that made them.
-    """
-
-    array: np.ndarray
-    spec: str
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "array", _array(self.array))
-
-    @property
-    def values(self) -> "Tensor":
-        """The array as a tensor, in the same memory."""
-        import torch
-
-        return torch.from_numpy(self.array)
-
-    def numbers(self) -> np.ndarray:
-        """The release as numbers: (N, d) float32."""
-        raise NotImplementedError
-
-    def vectors(self) -> "Tensor":
-        """See `numbers`; the same as a tensor."""
-        import torch
-
-        return torch.from_numpy(self.numbers())
-
-    def rows(self, rows: list[int]) -> Self:
-        """The release of some of the images."""
-        return replace(self, array=self.array[rows])
-
-
-@dataclass(frozen=True)
-class FeatureRelease(_VectorRelease):
+class FeatureRelease(Released):
     """Private features, or codes of numbers: `array` is (N, d) float32."""
 
     kind = "numbers"
 
     def numbers(self) -> np.ndarray:
-        """See _VectorRelease.numbers."""
+        """See Released.numbers."""
         return self.array
-
-    @property
-    def bytes_per_image(self) -> int:
-        """The bytes of one image."""
-        return 4 * int(self.array.shape[1])
-
-    def pack(self) -> list[bytes]:
-        """The bytes of each image: its numbers, little-endian."""
-        return [row.astype("<f4").tobytes() for row in self.array]
 
 
 @dataclass(frozen=True)
-class BitsRelease(_VectorRelease):
+class BitsRelease(Released):
     """Codes of bits: `array` is (N, b) bool."""
 
     kind = "bits"
@@ -96,7 +47,7 @@ class BitsRelease(_VectorRelease):
 
     @property
     def bytes_per_image(self) -> int:
-        """The bytes of one image."""
+        """See Released.bytes_per_image."""
         return -(-int(self.array.shape[1]) // 8)
 
     def pack(self) -> list[bytes]:
@@ -106,35 +57,32 @@ class BitsRelease(_VectorRelease):
 
 def unpack_numbers(packets: Sequence[bytes], *, spec: str, dimension: int) -> FeatureRelease:
     """Reads the packets of `FeatureRelease.pack`. Raises DataError for other lengths."""
-    wrong = [len(packet) for packet in packets if len(packet) != 4 * dimension]
-    if wrong:
-        raise DataError(
-            f"a packet of {wrong[0]} bytes is not a feature of {dimension} numbers, which has "
-            f"{4 * dimension}: "
-            "pass the dimension that was released, and whole packets"
-        )
+    check_packets(
+        packets, 4 * dimension, f"is not a feature of {dimension} numbers, which has", "the dimension"
+    )
     numbers = np.frombuffer(b"".join(packets), "<f4").astype(np.float32)
     return FeatureRelease(numbers.reshape(len(packets), dimension), spec)
 
 
 def unpack_bits(packets: Sequence[bytes], *, spec: str, bits: int) -> BitsRelease:
-    """Reads the packets of `BitsRelease.pack`.
-
-    Raises:
-        DataError: a packet of another length, or with bits beyond the last.
-    """
+    """Reads the packets of `BitsRelease.pack`. Raises DataError for other lengths or more bits."""
     length = -(-bits // 8)
-    for packet in packets:
-        if len(packet) != length:
-            raise DataError(
-                f"a packet of {len(packet)} bytes is not a code of {bits} bits, which has {length}: pass the "
-                "number of bits that was released, and whole packets"
-            )
+    check_packets(packets, length, f"is not a code of {bits} bits, which has", "the number of bits")
     read = np.frombuffer(b"".join(packets), np.uint8).reshape(len(packets), length)
     flags = np.unpackbits(read, axis=1).astype(bool)
     if flags[:, bits:].any():
         raise DataError(f"a code of {bits} bits has bits beyond the last: damaged")
     return BitsRelease(flags[:, :bits].copy(), spec)
+
+
+def check_packets(packets: Sequence[bytes], length: int, what: str, wanted: str) -> None:
+    """Raises DataError unless all packets have one length; `what` and `wanted`: words for the error."""
+    for packet in packets:
+        if len(packet) != length:
+            raise DataError(
+                f"a packet of {len(packet)} bytes {what} {length}: pass {wanted} of the release, and whole "
+                "packets"
+            )
 
 
 def clip_and_noise(features: "Tensor", noise: Noise, *, norm: float, variance: float) -> "Tensor":
@@ -144,14 +92,7 @@ def clip_and_noise(features: "Tensor", noise: Noise, *, norm: float, variance: f
     Theorem 4): a clipped feature is rounded towards 0 to multiples of 1/GRID, which increases no norm, and
     the noise is the discrete Gaussian on the same grid, exact in integers.
 
-    Args:
-        features: (N, d), finite.
-        noise: draws the numbers.
-        norm: above 0.
-        variance: s, above 0.
-
-    Raises:
-        DataError: features that are not finite, which have no norm to clip.
+    Raises DataError for features that are not finite, which have no norm to clip.
     """
     import torch
 
@@ -169,11 +110,7 @@ def guarantee_of_clipped(*, norm: float, variance: float, pixels: int) -> Guaran
     """The guarantee of `clip_and_noise`: ρ-zCDP, ρ = 2·norm² / variance, for any two images.
 
     The middle of the ball is half as far from each image as two may be from each other, and noise around it
-    is the reference for `naming`.
-
-    Args:
-        norm, variance: of `clip_and_noise`.
-        pixels: how many may differ; the number does not depend on it.
+    is the reference for `naming`. The number does not depend on how many pixels differ.
     """
     rho = float(2 * Fraction(str(norm)) ** 2 / Fraction(str(variance)))
     return Guarantee(

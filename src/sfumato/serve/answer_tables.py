@@ -1,8 +1,9 @@
 """Signed tables of all answers of a classifier, for devices that send no query."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from functools import cached_property, lru_cache, partial
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import cached_property, partial
 
 import numpy as np
 from anyio.to_thread import run_sync as in_thread
@@ -49,8 +50,7 @@ class AnswerTables:
         The answers are those of `Galleries.answer` for the same codes, `none of these` included.
 
         Args:
-            tenant, info: the classifier.
-            model: a model for which why_no_table has no reason.
+            tenant, info, model: the classifier, and its model, for which why_no_table has no reason.
             take: counts the memory of the work.
             gone: whether nobody waits for the table any more: then it is not finished.
 
@@ -59,64 +59,60 @@ class AnswerTables:
             DataError: more classes than a table can have.
             BusyError: too many wait, or there is no room.
         """
+        codes, demand, key = model.codes, model.demand, (tenant, info.id)
+        assert codes is not None
+        assert demand.made_of is not None
+        async with self._one_at_a_time():
+            before = self._kept.get(key)
+            if before and before.header.version_tag == tables.tag_of(info.version, demand.made_of):
+                return before
+            kept = await in_thread(self._galleries.read, tenant, info.id, codes)
+            if kept is None or len(kept.stored.labels) > tables.MOST_CLASSES:
+                raise DataError(f"a table has at most {tables.MOST_CLASSES:,} classes: classify by queries")
+            labels, refusal = kept.stored.labels, codes.refusal_of(code_of(demand.spec))
+            if not labels:
+                return None
+            header = tables.Header(
+                classifier=info.id,
+                name=info.name,
+                version=kept.stored.version,
+                model=model.name,
+                bits=model.dimension,
+                refuses=refusal is not None,
+                made_of=demand.made_of,
+                labels=labels,
+                signer=self._private.public_key().public_bytes_raw().hex(),
+            )
+            queries = 2 * tables.codes_of(header.bits).astype(np.float32) - 1  # (2^b, b), of 1 and -1
+            rows, none = np.zeros(len(queries), np.int64), np.zeros(len(queries), bool)
+            take(_BYTES * (_PART + len(rows)))
+            step = max(1, _PART // len(labels))
+            for start in range(0, len(queries), step):
+                if await gone():
+                    raise BusyError("nobody waits for this table any more", seconds=0)
+                part = slice(start, start + step)
+                named = await in_thread(partial(kept.gallery.name, queries[part], top=1, refusal=refusal))
+                rows[part] = named.rows[:, 0]
+                if named.none_of_these is not None:
+                    none[part] = named.none_of_these
+            self._kept.pop(key, None)
+            table = self._kept[key] = await in_thread(
+                tables.sign_table, header, rows, none, self._private.sign
+            )
+            while sum(len(each.content) for each in self._kept.values()) > _MOST_KEPT:
+                self._kept.pop(next(iter(self._kept)))
+            return table
+
+    @asynccontextmanager
+    async def _one_at_a_time(self) -> AsyncIterator[None]:
         if self._waiting >= _MOST_WAITING:
             raise BusyError("other tables are made now: ask again later", seconds=10)
         self._waiting += 1
         try:
             async with self._turn:
-                return await self._make(tenant, info, model, take, gone)
+                yield
         finally:
             self._waiting -= 1
-
-    async def _make(
-        self,
-        tenant: str,
-        info: ClassifierInfo,
-        model: Served,
-        take: Take,
-        gone: Callable[[], Awaitable[bool]],
-    ) -> AnswerTable | None:
-        codes, demand, key = model.codes, model.demands[0], (tenant, info.id)
-        assert codes is not None
-        assert demand.made_of is not None
-        before = self._kept.get(key)
-        if before is not None and before.header.version_tag == tables.tag_of(info.version, demand.made_of):
-            return before
-        kept = await in_thread(self._galleries.read, tenant, info.id, codes)
-        if kept is None or len(kept.stored.labels) > tables.MOST_CLASSES:
-            raise DataError(f"a table has at most {tables.MOST_CLASSES:,} classes: classify by queries")
-        labels, refusal = kept.stored.labels, codes.refusal_of(code_of(demand.spec))
-        if not labels:
-            return None
-        header = tables.Header(
-            classifier=info.id,
-            name=info.name,
-            version=kept.stored.version,
-            model=model.name,
-            made_of=demand.made_of,
-            labels=labels,
-            signer=self._private.public_key().public_bytes_raw().hex(),
-            bits=model.dimension,
-            refuses=refusal is not None,
-        )
-        queries = _all_codes(header.bits)
-        rows, none = np.zeros(len(queries), np.int64), np.zeros(len(queries), bool)
-        take(_BYTES * (_PART + len(rows)))
-        step = max(1, _PART // len(labels))
-        for start in range(0, len(queries), step):
-            if await gone():
-                raise BusyError("nobody waits for this table any more", seconds=0)
-            part = slice(start, start + step)
-            named = await in_thread(partial(kept.gallery.name, queries[part], top=1, refusal=refusal))
-            rows[part] = named.rows[:, 0]
-            if named.none_of_these is not None:
-                none[part] = named.none_of_these
-        table = await in_thread(tables.sign_table, header, rows, none, self._private.sign)
-        self._kept.pop(key, None)
-        self._kept[key] = table
-        while sum(len(each.content) for each in self._kept.values()) > _MOST_KEPT:
-            self._kept.pop(next(iter(self._kept)))
-        return table
 
     @cached_property
     def _private(self) -> Ed25519PrivateKey:
@@ -137,9 +133,3 @@ def why_no_table(model: Served) -> str | None:
         f"the model {model.name} ({model.kind}) has no table, which only codes of at most {tables.MOST_BITS} "
         "bits have (`sfumato train code`): classify by queries"
     )
-
-
-@lru_cache(maxsize=4)
-def _all_codes(bits: int) -> np.ndarray:
-    """Return all codes as they are compared: (2^b, b) float32, 1 and -1."""
-    return 2 * tables.codes_of(bits).astype(np.float32) - 1

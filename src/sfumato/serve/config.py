@@ -19,7 +19,8 @@ class ServiceConfig:
         most_held: bytes of all requests together: their bodies and everything made from them; requests beyond
             it are answered by 503.
         body_seconds: time limit for a body. A proxy before the server limits headers and answers.
-        window, most_batch, most_waiting: see Engine.
+        window: seconds that a request may wait for others, to be computed with them.
+        most_batch, most_waiting: images of a forward pass, and images that may wait for one.
         allow_origins: other sites whose pages may ask, such as "https://example.org"; by default none.
         metrics_key: the bearer token that Prometheus sends; None for no metrics.
         web: a folder with the page; None for none.
@@ -51,6 +52,11 @@ class ServiceConfig:
             raise ConfigError(
                 f"most_held={self.most_held}: at least most_bytes={self.most_bytes}, or a body of that size "
                 "never finds room"
+            )
+        if not 0 <= self.window <= 1 or not 1 <= self.most_batch <= self.most_waiting:
+            raise ConfigError(
+                f"window={self.window:g}, most_batch={self.most_batch}, most_waiting={self.most_waiting}: a "
+                "window of 0 to 1 s, a batch of at least 1 image, and room for one batch or more to wait"
             )
         for origin in self.allow_origins:
             if not re.fullmatch(r"https?://[^/\s*]+", origin):

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def side(served: Served) -> "Side":
     """Make the service side of a few-shot or a meta model of `models.load`, for export.export.
 
-    Its difference is the largest of an embedding, for releases of the check images by each protection of the
-    model, with seeded noise. Raises ArtefactError if the model cannot be run without PyTorch, or a server
+    Its difference is the largest of an embedding, for releases of the check images, with seeded
+    noise. Raises ArtefactError if the model cannot be run without PyTorch, or a server
     computes nothing for it.
     """
     from sfumato.export.sides import Difference, Written, of_service
@@ -36,16 +36,16 @@ def side(served: Served) -> "Side":
 
     def compare(written: Written, check: "Images") -> Difference:
         again = of_bytes(written.file, served.name, served.name)
-        return Difference(max(_difference(served, again, demand, check) for demand in served.demands))
+        return Difference(_difference(served, again, check))
 
     said = {
         "dimension": served.dimension,
         "cell": served.cell,
-        "demands": [{"spec": demand.spec, "made_of": demand.made_of} for demand in served.demands],
+        "demand": {"spec": served.demand.spec, "made_of": served.demand.made_of},
         "refusal": None if served.refusal is None else served.refusal.card(),
     }
     try:
-        if any(getattr(demand.protection, "has_shape", False) for demand in served.demands):
+        if getattr(served.demand.protection, "has_shape", False):
             raise ArtefactError("it takes masks, and reading their releases needs PyTorch")
         return of_service(served.kind, served.shape, served.network, example(served), said, compare)
     except ArtefactError as error:
@@ -83,9 +83,10 @@ def of_bytes(content: bytes, path: str | os.PathLike[str], name: str) -> Served:
             f"{path}: {error} (a server runs few-shot and meta models; a code or a private feature is served "
             "as it is, from its .safetensors file)"
         ) from error
-    demands = tuple(Demand(each["spec"], each["made_of"], parse(each["spec"])) for each in said["demands"])
+    spec = said["demand"]["spec"]
+    demand = Demand(spec, said["demand"]["made_of"], parse(spec))
     served = Served(
-        *(name, said["kind"], demands, tuple(said["shape"]), said["dimension"]),
+        *(name, said["kind"], demand, tuple(said["shape"]), said["dimension"]),
         *(Refusal.of_card(said["refusal"]), input_maker(said["cell"])),
         card.embedder(graph, said["dimension"]),
         by="ONNX Runtime",
@@ -99,10 +100,10 @@ def of_bytes(content: bytes, path: str | os.PathLike[str], name: str) -> Served:
     return served
 
 
-def _difference(ours: Served, theirs: Served, demand: Demand, images: Any) -> float:
+def _difference(ours: Served, theirs: Served, images: Any) -> float:
     """Measure the largest difference of embeddings for releases by one protection; NaN if one is NaN."""
-    assert demand.protection is not None
-    inputs = ours.prepare(demand.protection.release(images, seeded_noise(0)), demand)
+    assert ours.demand.protection is not None
+    inputs = ours.prepare(ours.demand.protection.release(images, seeded_noise(0)))
     expected, found = ours.run(inputs).astype(np.float64), theirs.run(inputs).astype(np.float64)
     scale = math.sqrt(np.square(expected).mean())
     return float(np.abs(found - expected).max() / scale) if scale else float(np.abs(found).max())

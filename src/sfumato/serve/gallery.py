@@ -14,7 +14,7 @@ import numpy as np
 from anyio.to_thread import run_sync as in_thread
 
 from sfumato.learn.code_prototypes import CodePrototypes
-from sfumato.learn.gallery import Gallery, order
+from sfumato.learn.gallery import Gallery
 from sfumato.learn.refusal import Refusal
 from sfumato.serve.store import NotFoundError, Prototypes, Store
 from sfumato.wire.messages import GuessedClass, ImageAnswer
@@ -33,6 +33,12 @@ class Kept:
     stored: Prototypes
     gallery: Gallery
 
+    @classmethod
+    def of(cls, stored: Prototypes, codes: CodePrototypes | None) -> "Kept":
+        """Prepare prototypes; `codes`: see Galleries.answer."""
+        examples = np.array(stored.examples, np.int64)
+        return cls(stored, Gallery.of(stored.labels, stored.vectors, stored.weights, examples, codes))
+
     @property
     def bytes(self) -> int:
         """The size of its numbers."""
@@ -48,9 +54,7 @@ class Galleries:
     """The prototypes of the classifiers that were asked for last.
 
     State: a cache of one version each, at most _MOST_BYTES in all; and the classifiers that the store
-    searches.
-
-    Every question asks the store for the version, so that it sees classes of other processes.
+    searches. Every question asks the store for the version, so that it sees classes of other processes.
     """
 
     def __init__(self, store: Store) -> None:
@@ -78,18 +82,17 @@ class Galleries:
         a query of that class may then be refused. Prototypes are plain means there, and codes are never
         refused.
 
-        Args:
-            tenant, classifier, queries, top, refusal: of these queries.
-            codes: the way of making prototypes, the same for all questions of a classifier; None for means.
-
-        Raises:
-            NotFoundError: no such classifier.
-            ConflictError: its gallery is too large for this store.
+        `codes` is the way of making prototypes, the same for all questions of a classifier; None for means.
+        Raises NotFoundError for no such classifier, ConflictError if its gallery is too large for this store.
         """
         kept = self.read(tenant, classifier, codes)
-        if kept is None:
-            return self._search(tenant, classifier, queries, top, None if codes is not None else refusal)
-        return _name(kept, queries, top, refusal)
+        if kept is not None:
+            return _name(kept, queries, top, refusal)
+        found = self._store.nearest(tenant, classifier, queries, count=max(top, _LOOKED_AT))
+        refusal, answers = None if codes is not None else refusal, []
+        for query, near in zip(queries, found, strict=True):
+            answers += _name(Kept.of(near, None), query[None], top, refusal)
+        return answers
 
     async def ask(
         self,
@@ -124,7 +127,7 @@ class Galleries:
         queries = parts[0] if len(parts) == 1 else np.concatenate(parts)
         tenant, classifier, top, refusal = key
         kept = self._kept.get((tenant, classifier))
-        if kept is not None and not self._store.is_remote:
+        if kept is not None and not self._store.is_postgresql:
             quick = len(queries) * kept.gallery.vectors.size <= _QUICK
             if quick and self._store.version(tenant, classifier) == kept.stored.version:
                 return _name(kept, queries, top, refusal)
@@ -151,37 +154,13 @@ class Galleries:
                     # Building the index takes minutes; until then the search reads all.
                     threading.Thread(target=self._store.index, args=key, daemon=True).start()
                     return None
-                stored = self._store.prototypes(*key)
-                examples = np.array(stored.examples, np.int64)
-                gallery = Gallery.of(stored.labels, stored.vectors, stored.weights, examples, codes)
-                kept = self._kept[key] = Kept(stored, gallery)
+                kept = self._kept[key] = Kept.of(self._store.prototypes(*key), codes)
                 while sum(each.bytes for each in self._kept.values()) > _MOST_BYTES:
                     self._kept.pop(next(iter(self._kept)))
                 return kept
         except NotFoundError:
             self._kept.pop(key, None)
             raise
-
-    def _search(
-        self, tenant: str, classifier: str, queries: np.ndarray, top: int, refusal: Refusal | None
-    ) -> list[ImageAnswer]:
-        """Answer by the store, see `answer`."""
-        answers = []
-        found = self._store.nearest(tenant, classifier, queries, count=max(top, _LOOKED_AT))
-        for query, near in zip(queries, found, strict=True):
-            squared = np.array([each.squared_euclidean for each in near])
-            shares = np.exp(squared.min(initial=np.inf) - squared)
-            shares /= shares.sum()
-            labels = [each.label for each in near]
-            guesses = [
-                GuessedClass(label=labels[row], probability=float(shares[row]), distance=float(squared[row]))
-                for row in order(query, labels, squared)[:top]
-            ]
-            none = None
-            if refusal is not None and near:
-                none = not refusal.accepts(squared, np.array([each.examples for each in near])).any()
-            answers.append(ImageAnswer(guesses=guesses, none_of_these=none))
-        return answers
 
 
 def _name(kept: Kept, queries: np.ndarray, top: int, refusal: Refusal | None) -> list[ImageAnswer]:

@@ -22,29 +22,22 @@ class Metrics:
 
     def __init__(self, waiting: Callable[[], int]) -> None:
         """`waiting`: returns the number of images that wait now."""
-        self._registry = CollectorRegistry()
+        self._registry = registry = CollectorRegistry()
         self._counts: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
-        named = ("method", "route")
+        named, words = ("method", "route"), "From first to last byte."
         self._requests = Counter(
-            "sfumato_requests", "Requests answered.", (*named, "status"), registry=self._registry
+            "sfumato_requests", "Requests answered.", (*named, "status"), registry=registry
         )
         self._seconds = Histogram(
-            "sfumato_request_seconds",
-            "From first to last byte.",
-            named,
-            buckets=_SECONDS,
-            registry=self._registry,
+            "sfumato_request_seconds", words, named, buckets=_SECONDS, registry=registry
         )
         self._batches = Histogram(
-            "sfumato_batch_images", "Images of a forward pass.", buckets=_IMAGES, registry=self._registry
+            "sfumato_batch_images", "Images of a forward pass.", buckets=_IMAGES, registry=registry
         )
-        self._computed = Counter(
-            "sfumato_forward_seconds", "Time in forward passes.", registry=self._registry
-        )
-        self._refused = Counter(
-            "sfumato_not_protected", "Bodies that were evidently not protected.", registry=self._registry
-        )
-        Gauge("sfumato_waiting_images", "Images that wait.", registry=self._registry).set_function(waiting)
+        self._computed = Counter("sfumato_forward_seconds", "Time in forward passes.", registry=registry)
+        words = "Bodies that were evidently not protected."
+        self._refused = Counter("sfumato_not_protected", words, registry=registry)
+        Gauge("sfumato_waiting_images", "Images that wait.", registry=registry).set_function(waiting)
 
     def count_answer(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request; `route` is its template, never its path, which holds labels."""

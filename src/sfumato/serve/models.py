@@ -9,7 +9,7 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,8 +19,7 @@ from sfumato.base.files import read_regular
 from sfumato.errors import ArtefactError, ConfigError, MissingExtraError
 from sfumato.learn import code_prototypes
 from sfumato.protect.code import KIND as CODE
-from sfumato.protect.parameters import artefact_digest
-from sfumato.protect.release import Release
+from sfumato.protect.release import Release, artefact_digest
 from sfumato.protect.vectors import FEATURE
 from sfumato.serve.served import EXPORTED, Demand, Served, as_it_came, code_of
 from sfumato.wire import AnyRelease
@@ -101,7 +100,7 @@ def _feature(path: str | os.PathLike[str], name: str) -> Served:
     if card["config"].get("variant") == "network":
         raise ArtefactError(f"{path}: an attribute network without a feature: train a simple variant of it")
 
-    def prepare(release: AnyRelease, demand: Demand) -> np.ndarray:
+    def prepare(release: AnyRelease) -> np.ndarray:
         assert not isinstance(release, Release)
         return release.numbers()
 
@@ -111,28 +110,24 @@ def _feature(path: str | os.PathLike[str], name: str) -> Served:
     if shapes.get("device.covariance") != (dimension, dimension):
         raise ArtefactError(f"{path}: damaged: its weights do not fit features of {dimension} numbers")
     shape = (channels, height, width)
-    return Served(name, "private feature", (demand,), shape, dimension, None, prepare, as_it_came, by="NumPy")
+    return Served(name, "private feature", demand, shape, dimension, None, prepare, as_it_came, by="NumPy")
 
 
 def _code(path: str | os.PathLike[str], name: str) -> Served:
     """Serve codes: prototypes without any computation except for their noise."""
     made, shape = code_prototypes.read(path)
 
-    def prepare(release: AnyRelease, demand: Demand) -> np.ndarray:
+    def prepare(release: AnyRelease) -> np.ndarray:
         assert not isinstance(release, Release)
         return made.embed(release.numbers(), code_of(release.spec))
 
     device_side = None
     with suppress(OSError):
         device_side = read_regular(Path(path).with_suffix(EXPORTED), _MOST_EXPORTED)
-    demand = Demand(
-        f"{CODE}:artefact={Path(path).name}",
-        artefact_digest(os.fspath(path)),
-        None,
-        kind="numbers" if made.bits is None else "bits",
-    )
+    kind: Literal["numbers", "bits"] = "numbers" if made.bits is None else "bits"
+    demand = Demand(f"{CODE}:artefact={Path(path).name}", artefact_digest(os.fspath(path)), None, kind=kind)
     return Served(
-        *(name, "code", (demand,), shape, made.dimension, made.refusal, prepare),
+        *(name, "code", demand, shape, made.dimension, made.refusal, prepare),
         run=as_it_came,
         by="NumPy",
         codes=made,

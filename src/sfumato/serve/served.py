@@ -66,10 +66,10 @@ class Served:
 
     Attributes:
         name, kind: the name that clients know, and the kind of the artefact.
-        demands: the protection that it was trained for.
+        demand: the protection that it was trained for.
         shape, dimension: C, H and W of the originals, and D of an embedding.
         refusal: decides when an answer is "none of these"; None if never measured. See refusal_of.
-        prepare: makes the input of `run`, (N, ...) float32, from a release by one of the demands.
+        prepare: makes the input of `run`, (N, ...) float32, from a release by the demand.
         run: (N, ...) float32 of any releases -> (N, D) float32.
         network: the network that `run` computes, for export; None if it computes nothing.
         by: the library that computes it.
@@ -81,11 +81,11 @@ class Served:
 
     name: str
     kind: Kind
-    demands: tuple[Demand, ...]
+    demand: Demand
     shape: tuple[int, int, int]
     dimension: int
     refusal: Refusal | None
-    prepare: Callable[[AnyRelease, Demand], np.ndarray]
+    prepare: Callable[[AnyRelease], np.ndarray]
     run: Callable[[np.ndarray], np.ndarray]
     network: "nn.Module | None" = None
     by: str = "PyTorch"
@@ -108,7 +108,7 @@ def example(served: Served) -> np.ndarray:
     _, height, width = served.shape
     batch = min(_BATCH, max(2, _PIXELS // (height * width)))
     images = np.zeros((batch, *served.shape), np.uint8)
-    return served.prepare(Release(images, served.demands[0].spec, (height, width)), served.demands[0])
+    return served.prepare(Release(images, served.demand.spec, (height, width)))
 
 
 def input_maker(cell: int) -> Callable[..., np.ndarray]:
@@ -117,7 +117,7 @@ def input_maker(cell: int) -> Callable[..., np.ndarray]:
     `cell`: the side of the squares of pixels whose means the network sees.
     """
 
-    def prepare(release: AnyRelease, demand: Demand) -> np.ndarray:
+    def prepare(release: AnyRelease) -> np.ndarray:
         assert isinstance(release, Release)
         if release.cell == cell:  # the release already has the means of cells
             return release.array.astype(np.float32) / np.float32(255)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Annotated
 
 from anyio.to_thread import run_sync as in_thread
@@ -47,45 +46,24 @@ class Room:
             self._held -= mine
 
 
-@dataclass(frozen=True)
 class Service:
-    """One server. State: that of its parts, and the models of recently used classifiers.
+    """One server: its parts, which routes share. State: theirs, and the models of recent classifiers."""
 
-    Attributes:
-        models: by name.
-        tables: make all answers of a classifier at once.
-        room: for the bodies of all requests, and all that is made of them.
-    """
-
-    config: ServiceConfig
-    store: Store
-    models: dict[str, Served]
-    engine: Engine
-    galleries: Galleries
-    tables: AnswerTables
-    room: Room
-    metrics: Metrics
-    _model_names: dict[tuple[str, str], str] = field(default_factory=dict)
-
-    @classmethod
-    def begin(cls, store: Store, models: Sequence[Served], config: ServiceConfig) -> "Service":
-        """Create the parts. Raises ConfigError as `app.create` does."""
-        by_name = {model.name: model for model in models}
-        if not by_name or len(by_name) < len(models):
+    def __init__(self, store: Store, models: Sequence[Served], config: ServiceConfig) -> None:
+        """Create the parts. Raises ConfigError for no model, or two of one name."""
+        self.store, self.config = store, config
+        self.models = {model.name: model for model in models}
+        if not models or len(self.models) < len(models):
             raise ConfigError(
-                f"{len(models)} models of {len(by_name)} names: name at least one, and give each its "
+                f"{len(models)} models of {len(self.models)} names: name at least one, and give each its "
                 "own name, as NAME=ARTEFACT"
             )
-        metrics = Metrics(lambda: engine.waiting)
-        engine = Engine(
-            window=config.window,
-            most_batch=config.most_batch,
-            most_waiting=config.most_waiting,
-            observe=metrics.count_pass,
-        )
-        galleries = Galleries(store)
-        tables = AnswerTables(store, galleries)
-        return cls(config, store, by_name, engine, galleries, tables, Room(config.most_held), metrics)
+        self.metrics = Metrics(lambda: self.engine.waiting)
+        self.engine = Engine(config, observe=self.metrics.count_pass)
+        self.galleries = Galleries(store)
+        self.tables = AnswerTables(store, self.galleries)
+        self.room = Room(config.most_held)  # for the bodies of all requests, and all that is made of them
+        self._model_names: dict[tuple[str, str], str] = {}
 
     def model(self, name: str) -> Served:
         """Return the model of a name. Raises ConflictError if this server does not run it."""

@@ -2,7 +2,6 @@
 
 import math
 import os
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -25,27 +24,12 @@ from sfumato.serve.served import Demand, Served, as_it_came, example, input_make
 MOST_REFERENCE = 512  # reference images for the statistics
 
 
-def _by_torch(network: nn.Module) -> Callable[[np.ndarray], np.ndarray]:
-    network.eval()
-
-    @torch.inference_mode()
-    def run(inputs: np.ndarray) -> np.ndarray:
-        given = torch.from_numpy(inputs)
-        if given.ndim == 4:
-            given = given.contiguous(memory_format=torch.channels_last)
-        found: np.ndarray = network(given).numpy()
-        return found
-
-    return run
-
-
 class _Embedding(nn.Module):
     """Denoiser and encoder of a few-shot model, from (N, C, h, w) as the networks see an image."""
 
     def __init__(self, model: FewShotModel) -> None:
         super().__init__()
-        self.encoder = model.encoder
-        self.denoiser = model.denoiser
+        self.encoder, self.denoiser = model.encoder, model.denoiser
 
     def forward(self, inputs: Tensor) -> Tensor:
         return torch.as_tensor(self.encoder(inputs if self.denoiser is None else self.denoiser(inputs)))
@@ -61,7 +45,7 @@ def of_few_shot(path: str | os.PathLike[str], name: str) -> Served:
     demand = Demand(portable(model.protection.spec), card.get("made_of"), model.protection)
     refusal = Refusal.of_card(card.get("refusal"))
     shape, prepare = (channels, height, width), input_maker(model.cell)
-    served = Served(name, "few-shot", (demand,), shape, 0, refusal, prepare, run=as_it_came, cell=model.cell)
+    served = Served(name, "few-shot", demand, shape, 0, refusal, prepare, as_it_came, cell=model.cell)
     return _measure(_Embedding(model), path, served)
 
 
@@ -88,11 +72,9 @@ def of_meta(path: str | os.PathLike[str], name: str, reference: str | None) -> S
     # Equally spaced, since images are sorted by class; seeded noise, so that all servers agree.
     chosen = torch.linspace(0, len(images) - 1, min(len(images), MOST_REFERENCE)).long()
     released = protection.release(images[chosen], seeded_noise(0)).images()
-    network = freeze(model, to_float(released))
-
     demand = Demand(portable(protection.spec), model.card.get("made_of"), protection)
-    shape = (channels, height, width)
-    served = Served(name, "meta", (demand,), shape, 0, None, input_maker(1), run=as_it_came)
+    network, shape = freeze(model, to_float(released)), (channels, height, width)
+    served = Served(name, "meta", demand, shape, 0, None, input_maker(1), as_it_came)
     return _measure(network, path, served)
 
 
@@ -106,19 +88,13 @@ def freeze(model: meta.MetaModel, reference: Tensor) -> nn.Module:
     with the learning steps of the model, 5-shot, strided; 92.8% against 89.2%, 1-shot, fully connected.
     Transductive, which a server must not be: 98.6% and 88.5%).
 
-    Args:
-        model: from learn.meta.
-        reference: (n, C, H, W) float released images.
+    `reference`: (n, C, H, W) float released images.
     """
     config = meta.config_of(model.card["config"])
+    width = {} if config.width is None else {"width": config.width}
     with initial_weights():
-        network = meta.NETWORKS[config.network](
-            tuple(model.card["image"]),
-            config.way,
-            **({} if config.width is None else {"width": config.width}),
-        )
-    start = model.start[: model.learner.size]
-    nn.utils.vector_to_parameters(start, network.parameters())
+        network = meta.NETWORKS[config.network](tuple(model.card["image"]), config.way, **width)
+    nn.utils.vector_to_parameters(model.start[: model.learner.size], network.parameters())
     for module in list(network.modules()):
         for name, norm in list(module.named_children()):
             if isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d):
@@ -135,8 +111,17 @@ def freeze(model: meta.MetaModel, reference: Tensor) -> nn.Module:
 
 
 def _measure(network: nn.Module, path: str | os.PathLike[str], served: Served) -> Served:
-    """Let a served model run a network, and measure its dimension."""
-    run = _by_torch(network)
+    """Let PyTorch run a network for a served model, and measure its dimension."""
+    network.eval()
+
+    @torch.inference_mode()
+    def run(inputs: np.ndarray) -> np.ndarray:
+        given = torch.from_numpy(inputs)
+        if given.ndim == 4:
+            given = given.contiguous(memory_format=torch.channels_last)
+        found: np.ndarray = network(given).numpy()
+        return found
+
     try:
         embedding = run(example(served)[:1])
     except (RuntimeError, ValueError) as error:

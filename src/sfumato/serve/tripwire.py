@@ -5,13 +5,14 @@ an error before anything is computed or stored. It does not stop a liar: people 
 can imitate the features checked here.
 
 Nothing here refuses a release that fits its spec, except for noise: there an image has a chance of at
-most FALSE_ALARM to be refused, whatever it shows. studies/guard.py measures it.
+most FALSE_ALARM to be refused, whatever it shows. studies/guard.py measures it. Whether a picture looks
+blurred or blackened is not checked.
 """
 
 from sfumato.errors import DataError
 from sfumato.protect.code import KIND as CODE
 from sfumato.protect.parameters import cell_in_pixels
-from sfumato.protect.release import Release, Suspecting
+from sfumato.protect.release import Release
 from sfumato.serve.served import Demand, Served, code_of
 from sfumato.wire import AnyRelease, BitsHeader, FeatureHeader, Header, ImageHeader
 
@@ -26,13 +27,20 @@ class NotProtectedError(DataError):
 
 
 def demand_of(served: Served, header: Header) -> Demand:
-    """Find the protection of a model that a release names.
+    """Check that a release names the protection of a model, which this returns.
 
     Raises:
-        NotProtectedError: not one of them, or of another artefact or size.
+        NotProtectedError: it names another one, or is of another artefact or size.
         SpecError: the noise is not one that codes of its kind have.
     """
-    demand = demand_named(served, header.spec)
+    demand = served.demand
+    name = demand.spec.partition(":")[0]
+    # The device chooses the noise of a private feature or a code.
+    chosen = demand.protection is None and header.spec.startswith(f"{name}:")
+    if header.spec != demand.spec and not chosen:
+        raise NotProtectedError(
+            f"the model {served.name} takes releases of {demand.spec}: use this protection, and name it"
+        )
     if demand.made_of is not None and header.made_of != demand.made_of:
         raise NotProtectedError(
             f"{header.spec} was released by another artefact than the model was made for: use the one whose "
@@ -40,39 +48,21 @@ def demand_of(served: Served, header: Header) -> Demand:
         )
     if not isinstance(header, _HEADERS[demand.kind]):
         raise NotProtectedError(f"the model takes releases of {demand.spec}, and this is of {header.kind}")
-    if not isinstance(header, ImageHeader):
-        _check_count(header, served, demand)
-    elif (header.channels, *header.size) != served.shape:
-        shape = (header.channels, *header.size)
-        size, wanted = ("x".join(map(str, sides)) for sides in (shape, served.shape))
-        raise NotProtectedError(f"images of {size}, and the model's are {wanted}: resize before protecting")
-    return demand
-
-
-def demand_named(served: Served, spec: str) -> Demand:
-    """Find the protection of a model that a spec names. Raises NotProtectedError if there is none."""
-    for demand in served.demands:
-        # The device chooses the noise of a private feature or a code.
-        family = demand.spec.partition(":")[0] + ":"
-        if spec == demand.spec or (demand.protection is None and spec.startswith(family)):
-            return demand
-    demanded = ", ".join(demand.spec for demand in served.demands)
-    raise NotProtectedError(
-        f"the model {served.name} takes releases of {demanded}: use one of these protections, and name it"
-    )
-
-
-def _check_count(header: FeatureHeader | BitsHeader, served: Served, demand: Demand) -> None:
-    """Raise NotProtectedError for more or fewer numbers or bits than the model's, or as demand_of does."""
+    if isinstance(header, ImageHeader):
+        if (size := (header.channels, *header.size)) != served.shape:
+            own, wanted = ("x".join(map(str, sides)) for sides in (size, served.shape))
+            cure = "resize before protecting"
+            raise NotProtectedError(f"images of {own}, and the model's are {wanted}: {cure}")
+        return demand
     bits, numbers = (header.bits, None) if isinstance(header, BitsHeader) else (None, header.dimension)
-    count, name = bits or numbers, demand.spec.partition(":")[0]
-    if count != served.dimension:
+    if (bits or numbers) != served.dimension:
         raise NotProtectedError(
-            f"a {name} of {count} {demand.kind}, and the model's have {served.dimension}: use the artefact "
-            "of the model"
+            f"a {name} of {bits or numbers} {demand.kind}, and the model's have {served.dimension}: use the "
+            "artefact of the model"
         )
     if name == CODE:
         code_of(header.spec).check_makes(bits=bits, numbers=numbers)
+    return demand
 
 
 def check(release: AnyRelease, demand: Demand) -> None:
@@ -89,9 +79,7 @@ def check(release: AnyRelease, demand: Demand) -> None:
         raise _refuse(demand, f"it has a value for each {_square(release.cell)}, not {_square(cell)}")
     if (release.shown is not None) != bool(getattr(protection, "has_shape", False)):
         raise _refuse(demand, "it is masked" if release.shown is not None else "it has no mask")
-    if not isinstance(protection, Suspecting):
-        return  # a protection of a package may know no sign
-    reason = protection.suspicious(release, false_alarm=FALSE_ALARM, made_of=demand.made_of)
+    reason = protection.suspicious(release, false_alarm=FALSE_ALARM)
     if reason is not None:
         raise _refuse(demand, reason)
 

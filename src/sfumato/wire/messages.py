@@ -27,10 +27,10 @@ class ModelInfo(_Message):
     """A model that the server runs.
 
     Attributes:
-        specs: the protections whose releases it accepts.
-        naming: for each, the proved bound on naming the person on one release, in words; noise that a device
-            adds by its own choice may prove more.
-        made_of: for each, the SHA-256 of the artefact that it names; null if it names none, or it is unknown.
+        spec: the protection whose releases it accepts.
+        naming: the proved bound on naming the person on one release, in words; noise that a device adds by
+            its own choice may prove more.
+        made_of: the SHA-256 of the artefact that the spec names; null if it names none, or it is unknown.
         shape: channels, height and width of images.
         dimension: of embeddings.
         device_side: whether the service hands out the file by which a browser makes codes.
@@ -40,9 +40,9 @@ class ModelInfo(_Message):
 
     name: str
     kind: str
-    specs: list[str]
-    naming: list[str] = []
-    made_of: list[str | None]
+    spec: str
+    naming: str = ""
+    made_of: str | None
     shape: tuple[int, int, int]
     dimension: int
     device_side: bool = False

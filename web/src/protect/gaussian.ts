@@ -1,4 +1,4 @@
-/** Additive Gaussian noise on every value, then clamped: see sfumato.protect.gaussian. */
+/** Additive Gaussian noise on every value, then clamped: see sfumato.protect.pixels. */
 
 import type { Image, Shape } from "../image";
 import { type Bits, roundedGaussian } from "../noise/samplers";

@@ -2,60 +2,34 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-import numpy as np
 import torch
-from PIL import Image
-from torch.nn import functional
 
-from sfumato import images, protect
-from sfumato.audits.findings import Finding, Outcome, Picture, Report
-from sfumato.audits.folder.findings import (
-    SHOWN,
-    Compared,
-    Detect,
-    Seen,
-    compare_with,
-    faces,
-    metadata,
-    protection,
-    report_originals,
-    see,
-    twins,
-    watch,
-)
-from sfumato.audits.folder.metadata import name_clues, sidecar_words
-from sfumato.audits.folder.naming import NamingConfig, name_people, report_names
+from sfumato import protect
+from sfumato.audits.findings import Outcome, Report
+from sfumato.audits.folder.findings import SHOWN, Detect, Seen, faces, metadata, protection, see
+from sfumato.audits.folder.naming import NamingConfig, name_people
 from sfumato.audits.folder.pictures import (
-    RELEASES,
     Listed,
-    Listing,
     Pictures,
     Release,
     list_files,
     read_all,
-    read_picture,
     read_pictures,
     read_vectors,
     reason_of,
 )
 from sfumato.audits.risks import Risk
-from sfumato.base.files import read_regular
-from sfumato.device.ledger.fingerprints import fingerprints
-from sfumato.device.ledger.near_copies import Fingerprint
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import DataError, ImageError
-from sfumato.networks.faces.center_face import WEIGHTS
+from sfumato.networks.faces.finding import WEIGHTS
 from sfumato.protect.region import Box, Region, disjoint
 from sfumato.protect.release import IMAGES, KINDS, kind_of
 
 _COPIES = 4  # of each known photograph, if a protection draws noise
-_SAME_SHAPE = 0.02  # of the ratio of an original's sides
 
 
 def audit_names(
@@ -81,23 +55,17 @@ def audit_names(
         SpecError: see protect.parse.
     """
     config = config or NamingConfig()
-    protection = protect.parse(spec, takes=KINDS)
-    if (shape := getattr(protection, "shape", None)) is not None:  # of the network that was trained
+    parsed = protect.parse(spec, takes=KINDS)
+    if (shape := getattr(parsed, "shape", None)) is not None:  # of the network that was trained
         config = replace(config, size=shape[1])
-    listing, clear = list_files(released, people), list_files(known)
+    listing, root = list_files(released, people), _root(released)
     outcome = listing.outcome
-    if kind_of(protection) in IMAGES:
-        asked = read_pictures(
-            listing.pictures, _root(released), size=config.size, outcome=outcome, every=True
-        )
+    if kind_of(parsed) in IMAGES:
+        asked = read_pictures(listing.files, root, size=config.size, outcome=outcome, every=True)
     else:
-        asked = read_vectors(listing.pictures, _root(released), size=config.size)
-    photographs = read_pictures(
-        clear.pictures, _root(known), size=config.size, release=_release(spec), outcome=clear.outcome
-    )
-    named = name_people(photographs, asked, spec=spec, config=config, progress=progress)
-    found, risks = report_names(named, photographs, asked, spec=spec, config=config)
-    _join(outcome, clear.outcome)
+        asked = read_vectors(listing.files, root, size=config.size)
+    photographs = _read_known(known, spec, config, outcome)
+    found, risks = name_people(photographs, asked, spec=spec, config=config, progress=progress)
     return Report(
         audit="re-identification",
         subject=f"{len(asked.files):,} releases, {len(set(photographs.people)):,} known people",
@@ -112,7 +80,6 @@ def audit_folder(
     released: str | os.PathLike[str],
     *,
     known: Path | None = None,
-    originals: Path | None = None,
     people: Path | None = None,
     detector: Path | None = None,
     config: NamingConfig | None = None,
@@ -121,9 +88,8 @@ def audit_folder(
     """Report how a folder looks protected, and who can still be recognised.
 
     Args:
-        released, people: see `list_files`; videos are looked at, too.
+        released, people: see `list_files`; frames of videos are looked at, too.
         known: see `list_files`; None to name nobody.
-        originals: a folder with the originals under the same names, whatever their suffix; None without.
         detector: weights of MTCNN; None for CenterFace, if its extra is installed, or no search for faces.
         config, progress: see audit_names.
 
@@ -132,129 +98,135 @@ def audit_folder(
     """
     config, root, detect = config or NamingConfig(), _root(released), _detector(detector)
     listing = list_files(released, people, every=True)
-    outcome, pictures, videos = listing.outcome, listing.pictures, listing.videos
-    raw = {} if originals is None else {_stem(file): file for file in list_files(originals).pictures}
-    seen, compared = list[Seen](), list[Compared]()
-    crops = missed = SHOWN
-    for done, file in enumerate(pictures, 1):
-        progress("files", done, len(pictures))
+    files, outcome = listing.files, listing.outcome
+    seen, crops = list[Seen](), SHOWN
+    for done, file in enumerate(files, 1):
+        progress("files", done, len(files))
         try:
-            number = -1
             for number, picture in enumerate(read_all(file, root)):
                 if isinstance(picture, ImageError):
                     outcome.leave_out(reason_of(picture, "further picture of a file"), file.name)
                     continue
-                original = None
-                if number == 0 and originals is not None:
-                    original = _read_original(raw.get(_stem(file)), originals, picture, outcome)
-                if original is not None:
-                    compared.append(compare_with(file.name, original, picture, detect, missed))
-                    missed -= len(compared[-1].pictures)
-                seen.append(see(file, number, picture, detect, original, crops))
+                seen.append(see(file, number, picture, detect, crops))
                 crops -= len(seen[-1].crops)
-            if file.path.suffix.lower() not in RELEASES:
-                rest = images.count_pictures(file.path) - number - 1
-                if rest > 0:
-                    outcome.leave_out("further picture of a file", file.name, rest)
         except ImageError as error:
             outcome.leave_out(reason_of(error), file.name)
-    beside, films = _read_sidecars(listing.sidecars, outcome), []
-    if not seen and not videos and not beside:
+    if not seen:
         raise DataError(f"{released}: none of its files can be read: {outcome.words}")
-    if videos:
-        films = [watch(videos, detect, outcome, progress)]
-    clear = Listing([]) if known is None else list_files(known)
-    photographs = clear.pictures
-    # Sub-folders of people are the auditor's own words, as a table of people is.
-    every = (*pictures, *videos)
-    names = [each.name.partition("/")[2] if listing.by_folder else each.name for each in every]
-    beside += name_clues(names, {each.person for each in photographs})
-    found = [protection(seen), faces(seen)] if seen else []
-    found.append(metadata(seen, beside, _SUB_FOLDERS if listing.by_folder else ""))
-    if seen:
-        found.append(twins(seen, _prints(photographs, _root(known)) if known is not None else {}))
-    found += films
+    found = [protection(seen), faces(seen), metadata(seen, _SUB_FOLDERS if listing.by_folder else "")]
     risks: tuple[Risk, ...] = ()
-    if compared:
-        found.append(report_originals(compared, detected=detect is not None))
-    if known is not None and seen:
-        spec, release = _guess(seen)
-        boxes = {each.file: [*each.look.parts, *(each.faces or ())] for each in seen if each.number == 0}
-        asked = _cut_out(pictures, root, boxes, config.size) if _are_scenes(seen) else None
-        whole = asked is None
-        asked = asked or read_pictures(pictures, root, size=config.size, every=True)
-        finder = None if whole or detect is None else partial(_first_face, detect)
-        known_pictures = read_pictures(
-            photographs, _root(known), size=config.size, boxes=finder, release=release, outcome=clear.outcome
-        )
-        named = name_people(known_pictures, asked, spec=spec, config=config, progress=progress)
-        said, risks = report_names(named, known_pictures, asked, spec=spec, config=config)
-        found += [*said]
-        if named.restored is not None:
-            found.append(_show_restored(asked, named.restored, spec))
-    _join(outcome, clear.outcome)
-    files = len({each.file for each in seen})
-    further = f" with {len(seen):,} pictures" if len(seen) > files else ""
-    others = f" and {len(videos):,} videos" if videos else ""
+    if known is not None:
+        photographs, asked, spec = _read_both(seen, files, root, known, detect, config, outcome)
+        named, risks = name_people(photographs, asked, spec=spec, config=config, progress=progress)
+        found += named
+    shown = len({each.file for each in seen})
+    further = f" with {len(seen):,} pictures" if len(seen) > shown else ""
     left = f", {outcome.left_out.total():,} not looked at" if outcome.left_out else ""
+    leaks = [each.name for each in found if each.verdict == "leaks"]
     return Report(
         audit="folder",
-        subject=f"{root.resolve().name}: {files:,} images{further}{others}{left}",
-        sentence=_sentence(found, outcome),
+        subject=f"{root.resolve().name}: {shown:,} files{further}{left}",
+        sentence=_sentence(leaks, detect is None, outcome),
         findings=(*found, *outcome.findings()),
-        changes=tuple(
-            _CHANGES[each.name] for each in found if each.verdict == "leaks" and each.name in _CHANGES
-        ),
+        changes=tuple(_CHANGES[name] for name in leaks if name in _CHANGES),
         limits=(*_FOLDER_LIMITS, *(_LIMITS if known is not None else (_NOBODY,))),
         risks=risks,
         origin=(("SHA-256 of the lines of sha256sum, by name", listing.digest),) if listing.digest else (),
     )
 
 
+def _read_known(
+    known: str | os.PathLike[str],
+    spec: str,
+    config: NamingConfig,
+    outcome: Outcome,
+    boxes: Callable[[Listed, torch.Tensor], Sequence[Box]] | None = None,
+) -> Pictures:
+    """Read the known photographs, and protect them by a spec; those that are left out are counted."""
+    clear = list_files(known)
+    photographs = read_pictures(
+        *(clear.files, _root(known)),
+        size=config.size,
+        outcome=clear.outcome,
+        boxes=boxes,
+        release=_release(spec),
+    )
+    for reason, number in clear.outcome.left_out.items():
+        outcome.leave_out(f"known photograph: {reason}", clear.outcome.names[reason], number)
+    return photographs
+
+
+def _read_both(
+    seen: Sequence[Seen],
+    files: Sequence[Listed],
+    root: Path,
+    known: Path,
+    detect: Detect | None,
+    config: NamingConfig,
+    outcome: Outcome,
+) -> tuple[Pictures, Pictures, str]:
+    """Read known photographs, protected as the files look, and the files: in scenes, part by part."""
+    spec = _guess(seen)
+    parts = {
+        each.file: disjoint([*each.look.parts, *(each.faces or ())]) for each in seen if each.number == 0
+    }
+    some = [file for file in files if parts.get(file.name)] if _are_scenes(seen) else []
+    asked = read_pictures(
+        *(some or files, root),
+        size=config.size,
+        outcome=Outcome(),
+        boxes=(lambda file, _: parts[file.name]) if some else None,
+        every=not some,
+    )
+
+    def first_face(_: Listed, picture: torch.Tensor) -> list[Box]:
+        boxes = detect(picture) if detect else []
+        return [max(boxes or [(0, picture.shape[1], 0, picture.shape[2])], key=lambda box: box[1] - box[0])]
+
+    return _read_known(known, spec, config, outcome, first_face if detect and some else None), asked, spec
+
+
+# What to say first of a finding that leaks, the worst first.
 _WORDS = {
     "naming": "people are named from it more often than by guessing",
-    "originals": "faces are shown as they were",
     "faces": "a detector still finds faces",
-    "videos": "videos show faces, or say more than their frames",
     "metadata": "files say more than their pixels",
-    "twins": "files show the same as known photographs",
     "protection": "pictures look unprotected",
 }
 _CHANGES = {
     "protection": "Protect the pictures, as with `sfumato protect IN OUT --with block --where faces`.",
     "naming": "Protect more strongly, or release codes of a few bits. Then audit with the same photographs.",
-    "originals": "Let the face detector be more sensitive, and protect the faces shown below by hand.",
     "faces": "Look at the faces below. Widen or strengthen the protection until a detector finds none.",
     "metadata": "Write the files anew from their pixels, under new names: `sfumato protect --rename` does.",
-    "twins": "Release each scene once, and no picture that others have in clear.",
-    "videos": "Cover faces between two detections, remove the sound, and write the metadata anew.",
 }
 _FOLDER_LIMITS = (
     "The kind of protection is judged from pixels: a blurred part without a sharp edge looks as a smooth "
     "background does, a replaced face as a face, and noise in the cells of a mosaic was not looked for.",
     "A detector misses faces. A clean file may show people by clothes, tattoos, places or text.",
+    "Not looked for: names and dates in file names, further blocks of a file, bytes behind its picture, and "
+    "the sound and metadata of a video.",
 )
 _NOBODY = "Nobody was named: give known photographs as --known."
-
-
+_LIMITS = (
+    "Adversaries with more photographs, larger networks or more time name more.",
+    "Every person on a release is taken for one of the known people; among more people fewer are named.",
+)
+_UNKNOWN = (
+    "No protection was given, so no adversary protected their photographs in the same way. Those who know "
+    "the protection, or guess it, name more: give it as --protection."
+)
 _SUB_FOLDERS = (
     " Its sub-folders were taken as the true people, whom you name: pass the files on without these names."
 )
 
 
-def _sentence(found: Sequence[Finding], outcome: Outcome) -> str:
-    leaks = [
-        _WORDS[name]
-        for name in _WORDS
-        if any(each.name == name and each.verdict == "leaks" for each in found)
-    ]
-    if any(each.name == "faces" and each.verdict == "not measured" for each in found):
-        leaks += ["nobody looked for faces"] if leaks else []
-    if leaks:
-        return f"Do not pass this folder on as it is: {'; '.join(leaks)}{_add(outcome)}."
-    blind = any(each.verdict == "not measured" for each in found)
-    faces_of = ", where nobody looked for faces," if blind else ""
+def _sentence(leaks: Sequence[str], blind: bool, outcome: Outcome) -> str:
+    worst = [words for name, words in _WORDS.items() if name in leaks]
+    if worst:
+        worst += ["nobody looked for faces"] if blind else []
+        return f"Do not pass this folder on as it is: {'; '.join(worst)}{_add(outcome)}."
     if outcome.left_out or blind:
+        faces_of = ", where nobody looked for faces," if blind else ""
         return (
             f"In what was looked at{faces_of} no attempt found people, which proves nothing{_add(outcome)}."
         )
@@ -263,27 +235,6 @@ def _sentence(found: Sequence[Finding], outcome: Outcome) -> str:
 
 def _add(outcome: Outcome) -> str:
     return f"; {outcome.words}" if outcome.left_out else ""
-
-
-def _join(outcome: Outcome, known: Outcome) -> None:
-    """Count known photographs that were left out."""
-    for reason, number in known.left_out.items():
-        outcome.leave_out(f"known photograph: {reason}", known.names[reason], number)
-
-
-def _read_sidecars(sidecars: Sequence[Listed], outcome: Outcome) -> Counter[str]:
-    """Count the metadata in sidecars."""
-    kinds = Counter[str]()
-    for file in sidecars:
-        try:
-            words = sidecar_words(file.path.name, read_regular(file.path, images.reading.MAX_BYTES))
-        except OSError:
-            outcome.leave_out("file that cannot be opened", file.name)
-            continue
-        if words is None:
-            outcome.leave_out("sidecar of an unknown kind", file.name)
-        kinds.update(words or ())
-    return kinds
 
 
 def _detector(weights: Path | None) -> Detect | None:
@@ -295,12 +246,6 @@ def _detector(weights: Path | None) -> Detect | None:
     return lambda picture: disjoint(region.find(picture))
 
 
-def _first_face(detect: Detect, picture: torch.Tensor) -> list[Box]:
-    """Find the largest face; the whole picture if there is none."""
-    boxes = detect(picture) or [(0, picture.shape[1], 0, picture.shape[2])]
-    return [max(boxes, key=lambda box: box[1] - box[0])]
-
-
 def _are_scenes(seen: Sequence[Seen]) -> bool:
     """Whether people are parts of most pictures: hidden parts, or faces of less than half a side."""
     small = [
@@ -310,131 +255,20 @@ def _are_scenes(seen: Sequence[Seen]) -> bool:
     return 2 * sum(small) > len(small)
 
 
-def _guess(seen: Sequence[Seen]) -> tuple[str, Release | None]:
-    """Guess the spec of the commonest protection, and how to protect a photograph in the same way.
+def _guess(seen: Sequence[Seen]) -> str:
+    """Guess the spec of the commonest protection, with its middle strength.
 
-    Its strength is the middle one, in shares of a side: photographs of another size get as many cells.
+    A mosaic has as many cells along a side as there: photographs of another size, too.
     """
     kind, is_part = Counter((each.look.kind, bool(each.look.parts)) for each in seen).most_common(1)[0][0]
     alike = [each for each in seen if (each.look.kind, bool(each.look.parts)) == (kind, is_part)]
     middle = sorted(alike, key=lambda each: each.look.strength)[len(alike) // 2]
-    side = middle.side
-    if is_part:
-        sides = sorted(min(box[1] - box[0], box[3] - box[2]) for box in middle.look.parts)
-        side = sides[len(sides) // 2]
-    spec = middle.look.spec
-    if spec is None:
-        return "none", None
-    if kind == "mosaic" and (is_part or middle.look.strength % 1):
-        spec = f"pixelize:cell=1/{max(2, round(side / middle.look.strength))}"
-    share = middle.look.strength / side
-
-    def release(picture: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Protect as the files look, with fractional cells if theirs are."""
-        own = min(picture.shape[1:])
-        strength = share * own
-        if kind == "mosaic" and (is_part or own != side or middle.look.strength % 1):
-            return [_shrink(picture, strength)]
-        return (_release(spec if kind == "noise" or own == side else f"blur:radius={strength:.3g}") or _none)(
-            picture
-        )
-
-    return spec, release
-
-
-def _shrink(picture: torch.Tensor, cell: float) -> torch.Tensor:
-    """Make a mosaic as programs do: shrink by means, enlarge by the nearest."""
-    height, width = picture.shape[1:]
-    small = max(1, round(width / cell)), max(1, round(height / cell))
-    planes = [Image.fromarray(plane.numpy()).resize(small, Image.Resampling.BOX) for plane in picture]
-    large = [np.asarray(plane.resize((width, height), Image.Resampling.NEAREST)) for plane in planes]
-    return torch.from_numpy(np.stack(large))
-
-
-def _none(picture: torch.Tensor) -> list[torch.Tensor]:
-    return [picture]
-
-
-def _cut_out(
-    files: Sequence[Listed], root: Path, boxes: Mapping[str, list[Box]], size: int
-) -> Pictures | None:
-    """Cut hidden parts and faces out of scenes; several of one file have no true name. None without any."""
-    some = [file for file in files if boxes.get(file.name)]
-    if not some:
-        return None
-    parts = []
-    for file in some:
-        of_file = disjoint(boxes[file.name])
-        plain = file if len(of_file) == 1 else replace(file, person="")
-        parts.append(read_pictures([plain], root, size=size, boxes=partial(_same, of_file)))
-    return Pictures(
-        torch.cat([each.images for each in parts]), tuple(f for each in parts for f in each.files)
-    )
-
-
-def _same(boxes: list[Box], picture: torch.Tensor) -> list[Box]:
-    return boxes
-
-
-def _prints(files: Sequence[Listed], root: Path) -> dict[str, Fingerprint]:
-    """Compute fingerprints of known photographs."""
-    made = {}
-    for file in files:
-        with suppress(ImageError):  # which the naming counts
-            if (printed := fingerprints(read_picture(file, root)[None])[0]) is not None:
-                made[f"{file.person}, {file.name}"] = printed
-    return made
-
-
-def _stem(file: Listed) -> PurePosixPath:
-    """The name of a file, whatever its suffix."""
-    return PurePosixPath(file.name).with_suffix("")
-
-
-def _read_original(
-    original: Listed | None, folder: Path, picture: torch.Tensor, outcome: Outcome
-) -> torch.Tensor | None:
-    """Read the original of a picture, in its size; None if there is none of its shape that can be read."""
-    if original is None:
-        return None
-    try:
-        pixels = read_picture(original, folder)
-    except ImageError as error:
-        outcome.leave_out(reason_of(error, "original"), original.name)
-        return None
-    (height, width), (tall, wide) = pixels.shape[1:], picture.shape[1:]
-    if abs(width * tall / (height * wide) - 1) > _SAME_SHAPE:
-        outcome.leave_out("original of another shape", original.name)
-        return None
-    if (height, width) == (tall, wide):
-        return pixels
-    resized = functional.interpolate(pixels[None].float(), (tall, wide), mode="bilinear", antialias=True)
-    return resized[0].round().to(torch.uint8)
-
-
-def _show_restored(asked: Pictures, restored: torch.Tensor, spec: str) -> Finding:
-    return Finding(
-        name="restored",
-        title="Restored by an adversary",
-        sentence=(
-            f"A network that learned from the known photographs, protected by {spec} as these files look, "
-            "undoes what it can. It draws a likely face, which need not be the right one."
-        ),
-        pictures=(
-            tuple(Picture(image, "released") for image in asked.images[:6]),
-            tuple(Picture(image, "restored") for image in restored[:6]),
-        ),
-    )
-
-
-_LIMITS = (
-    "Adversaries with more photographs, larger networks or more time name more.",
-    "Every person on a release is taken for one of the known people; among more people fewer are named.",
-)
-_UNKNOWN = (
-    "No protection was given, so no adversary protected their photographs in the same way. Those who know "
-    "the protection, or guess it, name more: give it as --protection."
-)
+    if kind == "noise":
+        return f"gaussian:sigma={middle.look.strength:.3g}"
+    if kind != "mosaic":
+        return "none"
+    sides = sorted(min(box[1] - box[0], box[3] - box[2]) for box in middle.look.parts) or [middle.side]
+    return f"pixelize:cell=1/{max(2, round(sides[len(sides) // 2] / middle.look.strength))}"
 
 
 def _root(source: str | os.PathLike[str]) -> Path:
@@ -445,14 +279,14 @@ def _release(spec: str) -> Release | None:
     """Make releases of one picture in its own size; None for no copies, and for networks of a fixed size."""
     if spec == "none":
         return None
-    protection = protect.parse(spec, takes=KINDS)
-    if hasattr(protection, "artefact"):
+    parsed = protect.parse(spec, takes=KINDS)
+    if hasattr(parsed, "artefact"):
         return None
 
     def release(picture: torch.Tensor) -> list[torch.Tensor]:
         return [
-            protection.release(picture[None], seeded_noise(0, number)).images()[0]
-            for number in range(_COPIES if protection.draws_noise else 1)
+            parsed.release(picture[None], seeded_noise(0, number)).images()[0]
+            for number in range(_COPIES if parsed.draws_noise else 1)
         ]
 
     return release

@@ -5,11 +5,11 @@ protection is known. They learn from these, and never see who is on a release. O
 among them, and their success on the other half is stated, both ways.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,9 +18,8 @@ from sfumato import protect
 from sfumato.assess.recognition import chance
 from sfumato.attack.fusion import fuse
 from sfumato.attack.reidentify import AdversaryConfig, Guesses
-from sfumato.attack.sets import add_up
 from sfumato.attack.undo import InversionConfig, RestorationConfig
-from sfumato.audits.findings import Finding, Picture, Table
+from sfumato.audits.findings import Finding, Picture, Table, interval
 from sfumato.audits.folder.pictures import Pictures
 from sfumato.audits.risks import Risk
 from sfumato.data.labelled import LabelledImages, label_of
@@ -98,34 +97,19 @@ class NamingConfig:
         return [own, public]
 
 
-@dataclass(frozen=True)
-class Named:
-    """What all adversaries made of the releases.
-
-    Attributes:
-        people: names of the known people, in the order of columns.
-        guesses: of each adversary and classifier, under its name in words; (m, I) similarities each.
-        restored: (m, 3, S, S) uint8, as well as they undid the protection; None if they could not.
-    """
-
-    people: tuple[str, ...]
-    guesses: dict[str, Guesses]
-    restored: Tensor | None
-
-
 def name_people(
     known: Pictures,
     released: Pictures,
     *,
-    spec: str = "none",
-    config: NamingConfig | None = None,
-    progress: Callable[[str, int, int], None] = lambda words, done, total: None,
-) -> Named:
-    """Compare each release with each known person, by every adversary that fits.
+    spec: str,
+    config: NamingConfig,
+    progress: Callable[[str, int, int], None],
+) -> tuple[tuple[Finding, ...], tuple[Risk, ...]]:
+    """Report how often people are named, by every adversary of a study that fits; or guesses for each file.
 
     Args:
         known: photographs with people, and with copies if a spec is given.
-        released: as they were released; who is on them is not looked at.
+        released: as they were released; the people on them only judge the adversaries.
         spec: the protection, if it is known; "none" for an adversary who does not know it.
         config: see NamingConfig.
         progress: called with the words of an adversary before they begin, their number, and that of all.
@@ -133,42 +117,32 @@ def name_people(
     Raises:
         DataError: fewer than two people are known.
     """
-    config = config or NamingConfig()
     people = label_of(known.people)
     if len(people.names) < 2 or "" in people.names:
         raise DataError(
             f"{len([name for name in people.names if name])} people are known by name: an adversary needs "
             "photographs of at least 2, in a sub-folder for each"
         )
-    plans = list(_plans(spec, config))
+    kind, plans = release_kind(spec), []
+    for name, words in ATTACKS.items():
+        fits = kind in words.releases and words.view in ("released", "restored", "values")
+        knows = spec != "none" or words.view == "values" or (words.view == "released" and not words.adaptive)
+        if fits and knows and attack_of(name).compared is not None:
+            plans += [(name, each) for each in config.networks[: 1 if words.view == "values" else None]]
     guesses: dict[str, Guesses] = {}
     with TemporaryDirectory() as folder:
         for done, (name, network) in enumerate(plans, 1):
             progress(ATTACKS[name].words, done, len(plans))
             lab = _lab(known, released, spec, config, network, Path(folder))
-            cell = Cell("attack", spec, config.seed, (("attack", name),))
-            compare = attack_of(name).compared
-            assert compare is not None  # see _plans
-            made = compare(lab, cell)
+            made = attack_of(name).compared(lab, Cell("attack", spec, config.seed, (("attack", name),)))  # type: ignore[misc]
             for classifier, similarities in zip(made.classifiers, made.similarities, strict=True):
-                named = ATTACKS[name].view == "values" or ", by " in classifier
-                by = "" if named else f" by {network.recogniser}"
-                words = f"{ATTACKS[name].words}{by}, {classifier_in_words(classifier)}"
-                guesses[words] = Guesses(classifier, made.identities, similarities.float())
-        restores = any(ATTACKS[name].view == "restored" for name, _ in plans)
-        restored = lab.adversaries.undone(cell, lab.release(cell, known.images, PROBES)) if restores else None
-    return Named(people.names, guesses, restored)
-
-
-def _plans(spec: str, config: NamingConfig) -> Iterator[tuple[str, AdversaryConfig]]:
-    """Yield the adversaries that fit, by their names in studies, with their strength."""
-    kind = release_kind(spec)
-    for name, words in ATTACKS.items():
-        fits = kind in words.releases and words.view in ("released", "restored", "values")
-        knows = spec != "none" or words.view == "values" or (words.view == "released" and not words.adaptive)
-        if fits and knows and attack_of(name).compared is not None:
-            for network in config.networks[: 1 if words.view == "values" else None]:
-                yield name, network
+                plain = ATTACKS[name].view == "values" or ", by " in classifier
+                by = "" if plain else f" by {network.recogniser}"
+                adversary = f"{ATTACKS[name].words}{by}, {classifier_in_words(classifier)}"
+                guesses[adversary] = Guesses(classifier, made.identities, similarities.float())
+    if set(released.people) & set(people.names):
+        return _report(people.names, guesses, known, released, spec, config)
+    return (_list_guesses(people.names, guesses, released),), ()
 
 
 def _lab(
@@ -216,15 +190,8 @@ def _lab(
     return Lab(study, data, folder, Progress(), made=release)
 
 
-@dataclass(frozen=True)
-class Stated:
-    """How often people are named: by the adversary whom the other half of the people chose.
-
-    Attributes:
-        hits: person by person.
-        by_adversary: the hits of each, of all people; the strongest first.
-        chosen: by the first half of the people, and by the second.
-    """
+class Stated(NamedTuple):
+    """The hits of the adversaries whom halves of the people chose, of all, the best first; and these two."""
 
     hits: Hits
     by_adversary: dict[str, Hits]
@@ -234,9 +201,7 @@ class Stated:
 def state(guesses: dict[str, Guesses], truth: Tensor) -> Stated:
     """Choose an adversary by each half of the people, and state their success on the other half.
 
-    Args:
-        guesses: of each adversary, for the same m releases.
-        truth: (m,) int64, the person on each, of their identities.
+    `truth` is (m,) int64, the person on each release.
     """
     probes = tuple(map(float, truth.unique(return_counts=True)[1].tolist()))
     hits = {name: Hits(tuple(score(made, truth)["hits"]), probes, seeds=1) for name, made in guesses.items()}
@@ -247,11 +212,9 @@ def state(guesses: dict[str, Guesses], truth: Tensor) -> Stated:
 
 
 def of_several(similarities: Tensor, truth: Tensor, size: int, seed: int) -> Hits | None:
-    """Name people by sets of `size` of their releases; None if fewer than four people have enough.
+    """Name people by sums over sets of `size` of their releases; None if fewer than four have enough.
 
-    Args:
-        similarities: (m, I), which are added up over a set.
-        truth: (m,) columns.
+    `similarities` are (m, I), and `truth` (m,) columns.
     """
     people = [(truth == code).nonzero().flatten() for code in truth.unique()]
     people = [rows for rows in people if len(rows) >= size]
@@ -264,34 +227,26 @@ def of_several(similarities: Tensor, truth: Tensor, size: int, seed: int) -> Hit
             for _ in range(_DRAWS)
         ]
     )  # (draws, P, n)
-    sums = torch.from_numpy(add_up(similarities[sets].numpy())(size)[:, :, 0])  # (draws, P, I)
+    sums = similarities[sets].sum(2)  # (draws, P, I)
     own = truth[sets[0, :, 0]]
     best = (sums == sums.amax(-1, keepdim=True)).double()  # ties count by how many there are
     right = (best / best.sum(-1, keepdim=True))[:, torch.arange(len(own)), own].mean(0)
     return Hits(tuple(right.tolist()), (1.0,) * len(own), seeds=1)
 
 
-def report_names(
-    named: Named,
+def _report(
+    people: tuple[str, ...],
+    guesses: dict[str, Guesses],
     known: Pictures,
     released: Pictures,
-    *,
-    spec: str = "none",
-    config: NamingConfig | None = None,
+    spec: str,
+    config: NamingConfig,
 ) -> tuple[tuple[Finding, ...], tuple[Risk, ...]]:
-    """Report how often people are named; without their true names, the guesses for each file."""
-    config = config or NamingConfig()
-    columns = {name: column for column, name in enumerate(named.people)}
+    columns = {name: column for column, name in enumerate(people)}
     rows = [row for row, person in enumerate(released.people) if person in columns]
-    if not rows:
-        return (_list_guesses(named, released),), ()
-    truth, identities = (
-        torch.tensor([columns[released.people[row]] for row in rows]),
-        torch.arange(len(columns)),
-    )
-    guesses = {
-        name: replace(made, similarities=made.similarities[rows]) for name, made in named.guesses.items()
-    }
+    truth = torch.tensor([columns[released.people[row]] for row in rows])
+    identities = torch.arange(len(columns))
+    guesses = {name: replace(made, similarities=made.similarities[rows]) for name, made in guesses.items()}
     stacked = torch.stack([made.similarities for made in guesses.values()])
     fused = Guesses("fusion", identities, fuse(stacked, identities, truth).similarities.float())
     guesses["all of them together, sum of scores"] = fused
@@ -299,9 +254,10 @@ def report_names(
     odd = ~torch.isin(truth, truth.unique()[::2])
     first, second = (guesses[name].similarities for name in stated.chosen)
     chosen = torch.where(odd[:, None], first, second)
-    sizes = {size: of_several(chosen, truth, size, config.seed) for size in sorted(set(config.releases))}
-    sizes[1] = stated.hits
-    guessing = chance(truth)
+    tried = {size: of_several(chosen, truth, size, config.seed) for size in config.releases}
+    tried[1] = stated.hits
+    measured = {size: hits for size, hits in sorted(tried.items()) if hits is not None}
+    guessing, looked_for = chance(truth), len(stated.hits.hits)
     risks = tuple(
         Risk(
             kind="singling out",
@@ -316,11 +272,15 @@ def report_names(
             images=len(rows),
             source="this audit",
         )
-        for size, hits in sizes.items()
-        if hits is not None
+        for size, hits in measured.items()
     )
-    share, (low, high), most = stated.hits.share, stated.hits.interval, max(truth.bincount().tolist())
-    unknown = len(released.files) - len(rows)
+    share, (low, high), unknown = stated.hits.share, stated.hits.interval, len(released.files) - len(rows)
+    strongest: dict[str, tuple[str, str]] = {}  # the best classifier of each adversary, which comes first
+    for name, hits in stated.by_adversary.items():
+        strongest.setdefault(name.partition(",")[0], (name, interval(estimate_of(hits))))
+    clear = "No protection is known: all compare with known photographs in clear."
+    if spec != "none":
+        clear = f"Adaptive ones compare with known photographs that they protect by {portable(spec)}."
     naming = Finding(
         name="naming",
         title="Who is on it",
@@ -328,18 +288,14 @@ def report_names(
         sentence=(
             f"{share:.1%} of {len(rows):,} releases are named correctly among {len(columns):,} known people "
             f"({low:.1%} to {high:.1%}, 95% interval by people). Guessing names {guessing:.1%}. The person "
-            f"named most often is named in {max(stated.hits.rates):.0%} "
-            "of their releases."
+            f"named most often is named in {max(stated.hits.rates):.0%} of their releases."
             + (f" {unknown:,} others have no true name among these, and do not count." if unknown else "")
         ),
         table=Table(
-            ("adversary", "named", "95% interval"),
-            (
-                ("chosen by halves, as stated", *_in_words(stated.hits)),
-                *((name, *_in_words(hits)) for name, hits in _strongest(stated.by_adversary).items()),
-            ),
-            f"Each with their best classifier. {_photographs(spec)} The first row states, for each half "
-            f"of the {len(stated.hits.hits)} people, the adversary that names most of the other half: "
+            ("adversary", "named, 95% interval"),
+            (("chosen by halves, as stated", interval(estimate_of(stated.hits))), *strongest.values()),
+            f"Each with their best classifier. {clear} The first row states, for each half of the "
+            f"{looked_for} people, the adversary that names most of the other half: "
             f"{' and '.join(dict.fromkeys(stated.chosen))}.",
         ),
         pictures=_matches(guesses[stated.chosen[0]], known, released, rows, truth) if low > guessing else (),
@@ -347,55 +303,31 @@ def report_names(
             "named": share,
             "interval": [low, high],
             "guessing": guessing,
-            "people": len(stated.hits.hits),
+            "people": looked_for,
             "known_people": len(columns),
             "releases": len(rows),
             "chosen": list(stated.chosen),
             "by_adversary": {name: hits.share for name, hits in stated.by_adversary.items()},
         },
     )
-    return (naming, _several(sizes, guessing, most)), risks
-
-
-def _in_words(hits: Hits) -> tuple[str, str]:
-    return f"{hits.share:.1%}", "{:.1%} to {:.1%}".format(*hits.interval)
-
-
-def _strongest(by_adversary: dict[str, Hits]) -> dict[str, Hits]:
-    """Keep each adversary's best classifier, which comes first."""
-    kept: dict[str, tuple[str, Hits]] = {}
-    for name, hits in by_adversary.items():
-        kept.setdefault(name.partition(",")[0], (name, hits))
-    return dict(kept.values())
-
-
-def _photographs(spec: str) -> str:
-    if spec == "none":
-        return "No protection is known: all compare with known photographs in clear."
-    return (
-        "Static ones compare with known photographs in clear, adaptive ones with known photographs that they "
-        f"protect by {portable(spec)}."
-    )
-
-
-def _several(sizes: dict[int, Hits | None], guessing: float, most: int) -> Finding:
-    """Report how naming grows with the number of releases of one person, at most `most`."""
-    measured = {size: hits for size, hits in sorted(sizes.items()) if hits is not None}
-    lacking = [size for size in sizes if size not in measured]
     words = [f"From {size} of their releases {hits.share:.1%} are named." for size, hits in measured.items()]
+    lacking = sorted(tried.keys() - measured.keys())
     if lacking:
         words.append(
             f"{', '.join(map(str, lacking))} releases: not measured, since fewer than {_FEWEST} people have "
-            f"enough of them here (at most {most})."
+            f"enough of them here (at most {int(truth.bincount().max())})."
         )
-    return Finding(
+    several = Finding(
         name="releases",
         title="From several releases of one person",
         verdict="leaks" if measured[max(measured)].interval[0] > guessing else "not shown",
         sentence=" ".join(words),
         table=Table(
-            ("releases", "people", "named", "95% interval"),
-            tuple((f"{size}", f"{len(hits.hits)}", *_in_words(hits)) for size, hits in measured.items()),
+            ("releases", "people", "named, 95% interval"),
+            tuple(
+                (f"{size}", f"{len(hits.hits)}", interval(estimate_of(hits)))
+                for size, hits in measured.items()
+            ),
             "The scores of the chosen adversary are added up over the releases of one person.",
         ),
         figures={
@@ -403,22 +335,22 @@ def _several(sizes: dict[int, Hits | None], guessing: float, most: int) -> Findi
             "not_measured": lacking,
         },
     )
+    return (naming, several), risks
 
 
-def _list_guesses(named: Named, released: Pictures) -> Finding:
+def _list_guesses(names: tuple[str, ...], guesses: dict[str, Guesses], released: Pictures) -> Finding:
     """List the likeliest people of each release, by the sum of all adversaries' scores."""
-    sums = torch.stack([made.similarities for made in named.guesses.values()]).mean(0)
+    sums = torch.stack([made.similarities for made in guesses.values()]).mean(0)
     scores, people = sums.topk(min(3, sums.shape[1]), dim=1)
-    surest = scores[:, 0].argsort(descending=True).tolist()
-    lines: list[tuple[str, ...]] = [
+    lines = [
         (
             released.files[row].name,
             *(
-                f"{named.people[people[row, rank]]} ({scores[row, rank]:+.2f})"
-                for rank in range(people.shape[1])
+                f"{names[person]} ({score:+.2f})"
+                for person, score in zip(people[row].tolist(), scores[row].tolist(), strict=True)
             ),
         )
-        for row in surest
+        for row in scores[:, 0].argsort(descending=True).tolist()
     ]
     return Finding(
         name="guesses",
@@ -431,7 +363,7 @@ def _list_guesses(named: Named, released: Pictures) -> Finding:
         table=Table(
             ("file", *(f"guess {number + 1}" for number in range(people.shape[1]))),
             tuple(lines[:_ROWS]),
-            f"Scores are means over {len(named.guesses)} adversaries, in deviations from the mean of all "
+            f"Scores are means over {len(guesses)} adversaries, in deviations from the mean of all "
             f"known people; the surest {min(_ROWS, len(lines))} of {len(lines)} files.",
         ),
         figures={"files": [list(line) for line in lines]},
@@ -443,15 +375,15 @@ def _matches(
 ) -> tuple[tuple[Picture, ...], ...]:
     """Show some releases that are named correctly, above a known photograph of that person."""
     right = (made.similarities.argmax(1) == truth).nonzero().flatten().tolist()[:_PICTURES]
-    people = [released.people[rows[row]] for row in right]
-    return tuple(
-        line
-        for line in (
-            tuple(
-                Picture(released.images[rows[row]], f"released: {released.files[rows[row]].name}")
-                for row in right
-            ),
-            tuple(Picture(known.images[known.people.index(name)], f"known: {name}") for name in people),
-        )
-        if line
+    if not right:
+        return ()
+    files = [released.files[rows[row]] for row in right]
+    return (
+        tuple(
+            Picture(released.images[rows[row]], f"released: {file.name}")
+            for row, file in zip(right, files, strict=True)
+        ),
+        tuple(
+            Picture(known.images[known.people.index(file.person)], f"known: {file.person}") for file in files
+        ),
     )

@@ -1,10 +1,11 @@
 """The pictures of a folder: released ones and known photographs, with the people on them if that is known."""
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from torch import Tensor
 
 from sfumato import images
 from sfumato.audits.findings import Outcome
-from sfumato.audits.folder.metadata import sidecar_words
 from sfumato.base.files import below, leads_out, open_regular, read_regular
 from sfumato.data.readers.listing import read_rows
+from sfumato.device.jobs.footage import footage
 from sfumato.device.jobs.video import SUFFIXES as VIDEOS
 from sfumato.errors import DataError, ImageError, SfumatoError, did_you_mean
 from sfumato.images.decoding import MAX_PIXELS
@@ -25,9 +26,10 @@ from sfumato.protect.region import Box
 from sfumato.wire import decode
 
 RELEASES = (".release",)  # of `sfumato protect --format release`
-_PERSON = "person"
 _VIDEO = re.compile(rb".{4}(ftyp|moov|mdat|wide|pnot)|\x1aE\xdf\xa3|RIFF.{4}AVI ", re.DOTALL)  # its beginning
 _MOST_RELEASED = 1024  # images of a .release file
+_EVERY, _MOST_FRAMES = 10, 1500  # frames of a video: between two looks, and in all
+_MANIFEST = frozenset({"spec", "made_of", "outputs"})  # keys of the manifest that `sfumato protect` writes
 
 Release = Callable[[Tensor], Sequence[Tensor]]
 """Maps a (3, H, W) uint8 picture to R releases of it, of the same shape."""
@@ -66,20 +68,16 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of a folder, by what they are.
+    """The files of a folder that hold pictures.
 
     Attributes:
-        pictures: recognised by their first bytes, with releases.
-        videos: of formats that are read.
-        sidecars: files with words on pictures.
+        files: recognised by their first bytes.
         outcome: counts the others.
         by_folder: whether sub-folders name the people.
         digest: SHA-256 of the lines that `sha256sum` writes of all files, in the order of their names.
     """
 
-    pictures: list[Listed]
-    videos: list[Listed] = field(default_factory=list)
-    sidecars: list[Listed] = field(default_factory=list)
+    files: list[Listed]
     outcome: Outcome = field(default_factory=Outcome)
     by_folder: bool = False
     digest: str = ""
@@ -92,47 +90,54 @@ def list_files(source: str | os.PathLike[str], people: Path | None = None, *, ev
         source: a folder, whose first sub-folders name people if `people` is None and every image lies in
             one; or a CSV with the columns `file` and `person`.
         people: a CSV with these columns, whose files are named below the folder.
-        every: lists videos, sidecars and hidden files, too, and makes the digest.
+        every: lists videos and hidden files, too, and makes the digest.
 
     Raises:
         DataError: no such folder, no image in it (with `every`: no file), or a table without these columns.
     """
     source = Path(source)
     if source.is_file():
-        _, rows = read_rows(source, columns=("file", _PERSON), of="image")
+        _, rows = read_rows(source, columns=("file", "person"), of="image")
         return Listing(
-            [Listed(below(source.parent, row["file"], line), row["file"], row[_PERSON]) for line, row in rows]
+            [
+                Listed(below(source.parent, row["file"], line), row["file"], row["person"])
+                for line, row in rows
+            ]
         )
     if not source.is_dir():
-        raise DataError(f"{source}: no such folder: name one that holds images, or a CSV of file,{_PERSON}")
-    listing, digest = Listing([]), hashlib.sha256()
-    for path in _walk(source, listing.outcome):
+        raise DataError(f"{source}: no such folder: name one that holds images, or a CSV of file,person")
+    shown, outcome, digest = dict[str, Path](), Outcome(), hashlib.sha256()
+    for path in _walk(source, outcome):
         name = path.relative_to(source).as_posix()
         if every and not path.is_symlink() and path.is_file():
             digest.update(_line(path, name))
         if not every and any(part.startswith(".") for part in name.split("/")):
-            listing.outcome.leave_out("hidden file", name)
-            continue
-        kind = _sort(path, source, listing.outcome, name, every=every)
-        if kind is not None:
-            getattr(listing, kind).append(Listed(path, name))
-    shown = listing.pictures
-    if not shown and not (every and (listing.videos or listing.sidecars or listing.outcome.left_out)):
+            outcome.leave_out("hidden file", name)
+        elif leads_out(path, source):
+            outcome.leave_out("link out of its folder", name)
+        elif path.is_dir():
+            continue  # a link to a folder of this one, whose files are listed there
+        elif path.suffix.lower() in RELEASES or images.is_image(path) or (every and _is_video(path)):
+            shown[name] = path
+        elif not (every and _is_manifest(path)):
+            suffix = path.suffix.lower() or "without a suffix"
+            outcome.leave_out(f"file of another kind ({suffix})", name)
+    if not shown and not (every and outcome.left_out):
         raise DataError(
             f"{source}: no images: an audit needs at least one, such as a .png, .jpg or .release file"
         )
-    by_folder = people is None and all("/" in each.name for each in shown)
-    said = {each.name: each.name.split("/")[0] if by_folder else "" for each in (*shown, *listing.videos)}
+    by_folder = people is None and all("/" in name for name in shown)
+    said = {name: name.split("/")[0] if by_folder else "" for name in shown}
     if people is not None:
-        _, rows = read_rows(people, columns=("file", _PERSON), of="image")
+        _, rows = read_rows(people, columns=("file", "person"), of="image")
         for line, row in rows:
             if row["file"] not in said:
                 raise DataError(
                     f"{line}: no file {row['file']!r} in {source}: {did_you_mean(row['file'], said)}"
                 )
-        said |= {row["file"]: row[_PERSON] for _, row in rows}
-    named = [replace(each, person=said[each.name]) for each in shown]
-    return replace(listing, pictures=named, by_folder=by_folder, digest=digest.hexdigest() if every else "")
+            said[row["file"]] = row["person"]
+    files = [Listed(path, name, said[name]) for name, path in shown.items()]
+    return Listing(files, outcome, by_folder, digest.hexdigest() if every else "")
 
 
 def _walk(source: Path, outcome: Outcome) -> Iterator[Path]:
@@ -149,40 +154,31 @@ def _walk(source: Path, outcome: Outcome) -> Iterator[Path]:
 
 
 def _line(path: Path, name: str) -> bytes:
-    try:
-        with open_regular(path) as file:
-            words = hashlib.file_digest(file, "sha256").hexdigest().encode()
-    except OSError:
-        words = b"?"  # of a file that nobody may read
+    words = b"?"  # of a file that nobody may read
+    with suppress(OSError), open_regular(path) as file:
+        words = hashlib.file_digest(file, "sha256").hexdigest().encode()
     return words + b"  " + os.fsencode(name) + b"\n"
 
 
-def _sort(path: Path, root: Path, outcome: Outcome, name: str, *, every: bool) -> str | None:
-    """Name the list of a file by its first bytes; None if it is counted as left out."""
-    suffix = path.suffix.lower()
-    if leads_out(path, root):
-        outcome.leave_out("link out of its folder", name)
-        return None
-    if path.is_dir():
-        return None  # a link to a folder of this one, whose files are listed there
-    if suffix in RELEASES or images.is_image(path):
-        return "pictures"
-    try:
-        with open_regular(path) as file:
-            head = file.read(16)
-    except OSError:
-        outcome.leave_out("file that cannot be opened", name)
-        return None
-    if every and (suffix in VIDEOS or _VIDEO.match(head)):
-        return "videos"
-    if every and sidecar_words(path.name, b"{}") is not None:
-        return "sidecars"
-    outcome.leave_out(f"file of another kind ({suffix or 'without a suffix'})", name)
-    return None
+def _is_video(path: Path) -> bool:
+    head = b""
+    with suppress(OSError), open_regular(path) as file:
+        head = file.read(16)
+    return path.suffix.lower() in VIDEOS or _VIDEO.match(head) is not None
+
+
+def _is_manifest(path: Path) -> bool:
+    """Whether a file names the other files of a folder that `sfumato protect` wrote."""
+    with suppress(OSError, ValueError):
+        said = json.loads(read_regular(path, images.reading.MAX_BYTES)) if path.suffix == ".json" else None
+        return isinstance(said, dict) and said.keys() >= _MANIFEST
+    return False
 
 
 def read_all(file: Listed, root: Path) -> Iterator[Tensor | ImageError]:
     """Yield all pictures of a file, each (3, H, W) uint8; the error of a further one that cannot be read.
+
+    Of a video these are every tenth of its first 1,500 frames.
 
     Raises:
         ImageError: for any error of any decoder on the first one, and for a link out of its folder.
@@ -193,34 +189,37 @@ def read_all(file: Listed, root: Path) -> Iterator[Tensor | ImageError]:
             f"SFUMATO_OUTSIDE={Path(os.path.realpath(file.path)).parent})",
             cause="a link out of its folder",
         )
-    with naming(file):
-        if file.path.suffix.lower() not in RELEASES:
-            for pixels in images.read_pictures(file.path):
-                yield pixels if isinstance(pixels, ImageError) else torch.from_numpy(pixels)
-            return
-        released = _decode(file.path, _MOST_RELEASED)
-        if not hasattr(released, "images"):
-            raise ImageError(f"{file.path}: holds a code or a feature, and no image", cause="no image")
-        yield from (pixels.expand(3, -1, -1) for pixels in released.images())
-
-
-@contextmanager
-def naming(file: Listed) -> Iterator[None]:
-    """Turn any error of a decoder into an ImageError: a damaged file costs itself, never the report."""
     try:
-        yield
+        if file.path.suffix.lower() in RELEASES:
+            released = _decode(file.path, _MOST_RELEASED)
+            if not hasattr(released, "images"):
+                raise ImageError(f"{file.path}: holds a code or a feature, and no image", cause="no image")
+            yield from (pixels.expand(3, -1, -1) for pixels in released.images())
+        elif images.is_image(file.path):
+            read = 0
+            for pixels in images.read_pictures(file.path):
+                read += 1
+                yield pixels if isinstance(pixels, ImageError) else torch.from_numpy(pixels)
+            if images.count_pictures(file.path) > read:
+                yield ImageError(f"{file.path}: has more pictures than are read", cause="too many")
+        else:
+            yield from _frames(file.path)
     except ImageError:
         raise
-    except Exception as error:
+    except Exception as error:  # a damaged file costs itself, never the report
         cause = str(error) if isinstance(error, SfumatoError) else type(error).__name__
         raise ImageError(f"{file.path}: cannot be read ({error})", cause=cause) from error
 
 
-def read_picture(file: Listed, root: Path) -> Tensor:
-    """Read the first picture of a file; see `read_all`."""
-    picture = next(read_all(file, root))
-    assert isinstance(picture, Tensor)  # an error of the first one is raised
-    return picture
+def _frames(path: Path) -> Iterator[Tensor | ImageError]:
+    with footage(path) as clip:
+        for number, frame in enumerate(clip.frames()):
+            if number == _MOST_FRAMES:
+                words = f"behind the first {_MOST_FRAMES:,} frames of a video"
+                yield ImageError(f"{path}: {words}", cause=words)
+                return
+            if number % _EVERY == 0:
+                yield torch.from_numpy(frame.image)
 
 
 def _decode(path: Path, most: int = 1) -> Any:
@@ -234,44 +233,45 @@ def reason_of(error: ImageError, what: str = "file") -> str:
 
 def read_pictures(
     files: Sequence[Listed],
-    root: str | os.PathLike[str],
+    root: Path,
     *,
     size: int,
-    boxes: Callable[[Tensor], Sequence[Box]] | None = None,
+    outcome: Outcome,
+    boxes: Callable[[Listed, Tensor], Sequence[Box]] | None = None,
     release: Release | None = None,
-    outcome: Outcome | None = None,
     every: bool = False,
 ) -> Pictures:
-    """Read files as squares of one size; files that cannot be read, or without a box, are counted.
+    """Read files as squares of one size; those that cannot be read, or without a box, are counted.
 
     Args:
         files: see `list_files`.
         root: the folder that no link may leave.
         size: the side of a square in pixels.
+        outcome: counts those that are left out.
         boxes: finds the parts to look at, one square each; None for the centre square of each picture.
         release: protects a square, or with parts the part, in its own size; None for no copies.
-        outcome: counts those that are left out.
         every: reads all pictures of a file, and not the first alone.
 
     Raises:
         DataError: no file can be read.
     """
-    squares, kept, outcome = [], [], Outcome() if outcome is None else outcome
+    squares, kept = [], []
     for file in files:
         try:
-            for number, picture in enumerate(read_all(file, Path(root))):
+            for number, picture in enumerate(read_all(file, root)):
                 if number and not every:
                     break
                 if isinstance(picture, ImageError):
                     outcome.leave_out(reason_of(picture), file.name)
                     continue
-                parts = [picture] if boxes is None else [cut(picture, box) for box in boxes(picture)]
+                parts = [picture] if boxes is None else [cut(picture, box) for box in boxes(file, picture)]
                 if not parts:
                     raise ImageError(f"{file.path}: no face and no hidden part was found", cause="no face")
                 for part in parts:
                     views = [part, *(release(part) if release else ())]
                     squares.append(np.stack([images.resize(view.numpy(), size) for view in views]))
-                    kept.append(file)
+                    # Nobody says who is on which part.
+                    kept.append(file if len(parts) == 1 else replace(file, person=""))
         except ImageError as error:
             outcome.leave_out(reason_of(error), file.name)
     if not kept:
@@ -280,7 +280,7 @@ def read_pictures(
     return Pictures(joined[0], tuple(kept), joined[1:] if release else None)
 
 
-def read_vectors(files: Sequence[Listed], root: str | os.PathLike[str], *, size: int) -> Pictures:
+def read_vectors(files: Sequence[Listed], root: Path, *, size: int) -> Pictures:
     """Read codes or features, one a .release file; their pictures are black.
 
     Raises:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from sfumato.audits.findings import Finding, Report, Table
+from sfumato.audits.findings import Finding, Report, Table, interval
 from sfumato.audits.risks import Kind, Risk
-from sfumato.audits.vectors import forms, measure
-from sfumato.audits.vectors.measure import Halves, Inferred, Named, Twins
+from sfumato.audits.vectors import measure
+from sfumato.audits.vectors.measure import Form, Halves, Inferred, Named
 from sfumato.audits.vectors.reading import Vectors
 from sfumato.dp.naming import counting
 from sfumato.errors import shorten
@@ -23,16 +24,11 @@ _KEPT = 0.9  # of the right guesses beyond chance: a remedy that leaves as many 
 class _Tried:
     """A form, how often it names people, and how much it keeps: right guesses, or neighbours."""
 
-    form: forms.Form
+    form: Form
     named: Mapping[int, Named]
     kept: float
     keeps: bool = True  # more than a guess, by an interval
     alone: Named | None = None  # by what it leaves out
-
-    @property
-    def panel(self) -> int:
-        """People among whom one is named from one vector."""
-        return self.named[1].panel
 
     @property
     def once(self) -> float:
@@ -47,16 +43,14 @@ class _Tried:
     @property
     def hides(self) -> bool:
         """Whether few people are named beyond chance, from one vector."""
-        return self.once - 1 / self.panel <= _HIDDEN * (1 - 1 / self.panel)
+        chance = 1 / self.named[1].panel
+        return self.once - chance <= _HIDDEN * (1 - chance)
 
     @property
     def bound(self) -> float:
         """The most that anybody can name from one vector; 1 if nothing is proved."""
-        return counting(1 / self.panel, outputs=self.form.outputs).chance if self.form.outputs else 1.0
-
-
-def _utility_in_words(target: str | None) -> str:
-    return "neighbours kept" if target is None else f"{target} right"
+        chance = 1 / self.named[1].panel
+        return counting(chance, outputs=self.form.outputs).chance if self.form.outputs else 1.0
 
 
 def audit_vectors(
@@ -71,41 +65,40 @@ def audit_vectors(
     Args:
         vectors: see `reading.read`. Without people, links without names alone are measured.
         subject: the file in words.
-        seed: of halves, panels, samples and the projection.
+        seed: of halves, panels and samples.
         progress: called with the numbers of forms done and planned.
 
     Raises:
         DataError: fewer than eight people have two vectors, or an attribute with one class in a half.
     """
-    values, people = vectors.values, vectors.people
-    twins = measure.find_twins(values, people, seed)
-    if people is not None:
-        owners, halves = people, measure.split(people, seed)
-    else:
-        owners = np.arange(len(values)) if vectors.groups is None else vectors.groups
-        order = np.random.default_rng(seed).permutation(np.unique(owners))
-        learned = np.isin(owners, order[: len(order) // 2])
-        halves = Halves(np.flatnonzero(learned), np.flatnonzero(~learned))
-    inferred = {
-        name: measure.infer(values, classes, owners, halves) for name, classes in vectors.labels.items()
-    }
+    twins, tried = _find_twins(vectors, seed), list[_Tried]()
+    inferred: dict[str, Inferred] = {}
     target = next(iter(vectors.labels), None)
-    tried = [] if people is None else _try_forms(vectors, people, halves, target, seed, progress)
-    findings = [
-        *([_find_named(tried[0].named)] if tried else []),
-        *(_find_numbers(each, each.alone) for each in tried if each.alone is not None),
-        *([_find_attributes(inferred, vectors)] if inferred else []),
-        *([_find_forms(tried, target, inferred)] if tried else []),
-        _find_twins(twins, vectors),
-    ]
+    if (people := vectors.people) is not None:
+        halves = measure.split(people, seed)
+        for name, classes in vectors.labels.items():
+            inferred[name] = measure.infer(vectors.values, classes, people, halves)
+        tried = _try_forms(vectors, people, halves, target, seed, progress)
+    named, base = tried[0].named if tried else {}, 0.0 if target is None else inferred[target].base
+    findings, changes = [], list[str]()
+    if tried:
+        findings.append(_find_named(named))
+        findings += [_find_numbers(each, each.alone) for each in tried if each.alone is not None]
+    if inferred:
+        findings.append(_find_attributes(inferred))
+    if tried:
+        findings.append(_find_forms(tried, target, base))
+        changes += [] if tried[0].hides else _remedies(tried, target, base)
+    if twins.figures["copies"]:
+        changes.append("Remove near copies before you share or test: one copy names the other.")
     return Report(
         audit="vectors",
         subject=subject,
-        sentence=_sentence(tried[0].named if tried else {}, inferred, twins, vectors),
-        findings=tuple(findings),
-        changes=tuple(_changes(tried, target, inferred, twins)),
+        sentence=_sentence(named, inferred, twins, vectors),
+        findings=(*findings, twins),
+        changes=tuple(changes),
         limits=tuple(_limits(vectors, seed)),
-        risks=tuple(_risks(tried[0].named if tried else {}, inferred, vectors, seed)),
+        risks=tuple(_risks(named, inferred, f"this audit, seed {seed}")),
     )
 
 
@@ -118,23 +111,17 @@ def _try_forms(
     progress: Callable[[int, int], None],
 ) -> list[_Tried]:
     """Try all forms. Against the first, the vectors as they are, adversaries compute the others, too."""
-    values, learned = vectors.values, vectors.values[halves.learned]
+    values, rows = vectors.values, halves.asked
     classes = None if target is None else vectors.labels[target]
     telling, carriers = measure.find_telling(values * vectors.unit, people, halves)
     names = [vectors.names[each] if vectors.names else f"number {each}" for each in carriers]
-    every = [
-        *forms.as_stored(learned, seed),
-        *([forms.without(carriers, names, values.shape[1])] if names else []),
-        *forms.remedies(
-            learned, people[halves.learned], None if classes is None else classes[halves.learned]
-        ),
-    ]
+    wanted = None if classes is None else classes[halves.learned]
+    every = [*measure.forms(values[halves.learned], people[halves.learned], wanted, carriers, names)]
     tried = []
     for number, form in enumerate(every):
         progress(number, len(every))
         changed, keeps = form.transform(values), True
         if classes is None:
-            rows = halves.asked
             kept = measure.neighbours_kept(values[rows], changed[rows], people[rows], seed)
         else:
             read = measure.infer(changed, classes, people, halves)
@@ -147,31 +134,14 @@ def _try_forms(
     return [replace(tried[0], named=stored), *tried[1:]]
 
 
-def _interval(estimate: Estimate) -> str:
-    return f"{percent(estimate.value)} ({100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
-
-
 def _vectors(count: int) -> str:
     return "one vector" if count == 1 else f"{count} vectors"
 
 
-def _name_teachers(vectors: Vectors) -> str:
-    if vectors.people is not None:
-        return "other people"
-    if vectors.groups is not None:
-        return f"others, told apart by the column {vectors.group_name}"
-    return "other rows, perhaps of the same people: --people says whose they are"
-
-
-def _people(inferred: Inferred, vectors: Vectors) -> int | None:
-    return None if vectors.people is None and vectors.groups is None else inferred.people
-
-
 def _sentence(
-    named: Mapping[int, Named], inferred: Mapping[str, Inferred], twins: Twins, vectors: Vectors
+    named: Mapping[int, Named], inferred: Mapping[str, Inferred], twins: Finding, vectors: Vectors
 ) -> str:
-    parts: list[str] = []
-    before = 0
+    parts, before = list[str](), 0
     for size, each in named.items():
         among = "" if each.panel == before else f" of {each.panel} people (chance {percent(1 / each.panel)})"
         verb = "" if parts else "a stranger names "
@@ -180,13 +150,12 @@ def _sentence(
     sentences = [", ".join(parts)] if parts else []
     sentences += [
         f"{name} is read from {percent(each.share.value)} of vectors (guessing: {percent(each.base)})"
-        + ("" if named else f", learned from {_name_teachers(vectors)}")
         for name, each in inferred.items()
     ]
     if not named:
         sentences.append(
-            f"without names, {percent(twins.linked)} of vectors have a twin nearer than chance makes one. "
-            "Nobody was named: the file does not say whose they are"
+            f"without names, {percent(twins.figures['linked'])} of vectors have a twin nearer than chance "
+            "makes one. Nobody was named: the file does not say whose they are"
         )
     if vectors.left_out:
         sentences.append(f"no part of the vectors, and not looked at: {shorten(', '.join(vectors.left_out))}")
@@ -194,27 +163,40 @@ def _sentence(
 
 
 def _find_named(named: Mapping[int, Named]) -> Finding:
-    figures = {str(size): each.figures for size, each in named.items()}
-    first = next(iter(named.values()))
-    shares = ("chance", "worst", "over_half", "accepted", "equal_error")
+    figures, rows = dict[str, dict[str, Any]](), []
+    for size, each in named.items():
+        point, rate, chance = each.point, each.named, 1 / each.panel
+        figures[str(size)] = {
+            "people": len(point.people),
+            "named": rate.value,
+            "low": rate.low,
+            "high": rate.high,
+            "linked": each.linked.value,
+            "adversaries": point.by_adversary,
+        }
+        shares = {"chance": chance, "worst": float(point.named.max())}
+        shares |= {"over_half": float((point.named > 0.5).mean()), "accepted": point.accepted}
+        shares["equal_error"] = point.equal_error
+        figures[str(size)] |= shares
+        rows.append(
+            (
+                *(str(size), str(len(point.people)), interval(rate), interval(each.linked)),
+                *map(percent, shares.values()),
+            )
+        )
+    often, first = next(iter(figures.values()))["over_half"], next(iter(named.values()))
     return Finding(
         name="named",
         title="Named, linked and verified",
         verdict="leaks" if any(each["low"] > each["chance"] for each in figures.values()) else "not shown",
-        sentence=f"From one vector {percent(first.figures['over_half'])} of people are named in over half of "
-        f"the tries. The best adversary is a {classifier_in_words(first.point.chosen[0])}.",
+        sentence=f"From one vector {percent(often)} of people are named in over half of the tries. The best "
+        f"adversary is a {classifier_in_words(first.point.chosen[0])}.",
         table=Table(
             (
                 *("vectors", "people", "named", "linked", "chance", "worst person", "named in over half"),
                 *("verified at 1% false alarms", "equal error"),
             ),
-            tuple(
-                (
-                    *(str(size), str(len(each.point.people)), _interval(each.named), _interval(each.linked)),
-                    *(percent(each.figures[name]) for name in shares),
-                )
-                for size, each in named.items()
-            ),
+            tuple(rows),
             "Some vectors of each person are known. Named: right at the first guess. Linked: two sets of as "
             "many vectors. In brackets the 95% interval over people.",
         ),
@@ -234,21 +216,18 @@ def _find_numbers(without: _Tried, alone: Named) -> Finding:
     )
 
 
-def _find_attributes(inferred: Mapping[str, Inferred], vectors: Vectors) -> Finding:
+def _find_attributes(inferred: Mapping[str, Inferred]) -> Finding:
     read = [name for name, each in inferred.items() if each.share.low > each.base]
     return Finding(
         name="attributes",
         title="Attributes",
         verdict="leaks" if read else "not shown",
         sentence=f"A logistic regression reads {', '.join(read) or 'none of them'} better than a guess, "
-        f"learned from {_name_teachers(vectors)}.",
+        "learned from other people.",
         table=Table(
             ("attribute", "right", "by the commonest class", "people", "vectors"),
             tuple(
-                (
-                    *(name, _interval(each.share), percent(each.base)),
-                    *(str(_people(each, vectors) or "unknown"), str(each.vectors)),
-                )
+                (name, interval(each.share), percent(each.base), str(each.people), str(each.vectors))
                 for name, each in inferred.items()
             ),
         ),
@@ -256,7 +235,11 @@ def _find_attributes(inferred: Mapping[str, Inferred], vectors: Vectors) -> Find
     )
 
 
-def _find_forms(tried: list[_Tried], target: str | None, inferred: Mapping[str, Inferred]) -> Finding:
+def _utility(target: str | None) -> str:
+    return "neighbours kept" if target is None else f"{target} right"
+
+
+def _find_forms(tried: list[_Tried], target: str | None, base: float) -> Finding:
     stored, sizes = tried[0], list(tried[0].named)
     hidden = [each.form.name for each in tried if each.hides]
     sentence = "None of these hides people: from one vector, each names over 5% beyond chance."
@@ -264,8 +247,24 @@ def _find_forms(tried: list[_Tried], target: str | None, inferred: Mapping[str, 
         sentence = "The vectors as they are name hardly more people than chance does."
     elif hidden:
         sentence = f"From one vector, these name at most 5% of people beyond chance: {'; '.join(hidden)}."
-    chances = [percent(1 / stored.named[size].panel) for size in sizes]
-    guess = percent(0 if target is None else inferred[target].base)
+    rows = [
+        (
+            "a guess",
+            "0",
+            *(percent(1 / stored.named[size].panel) for size in sizes),
+            "1.0%",
+            percent(base),
+            "-",
+        )
+    ]
+    figures = dict[str, dict[str, Any]]()
+    for each in tried:
+        shares = {str(size): each.named[size].named.value for size in sizes}
+        figures[each.form.name] = {"bytes": each.form.bytes, "kept": each.kept, "proved": each.bound}
+        figures[each.form.name]["named"] = shares
+        said = (*shares.values(), each.named[1].point.accepted, each.kept)
+        bound = percent(each.bound) if each.bound < 1 else "-"
+        rows.append((each.form.name, f"{each.form.bytes:,}", *map(percent, said), bound))
     return Finding(
         name="forms",
         title="Other ways to store them, and remedies",
@@ -274,77 +273,42 @@ def _find_forms(tried: list[_Tried], target: str | None, inferred: Mapping[str, 
         table=Table(
             (
                 *("form", "bytes", *(f"named from {size}" for size in sizes), "verified from 1"),
-                *(_utility_in_words(target), "proved at most, from 1"),
+                *(_utility(target), "proved at most, from 1"),
             ),
-            (
-                ("a guess", "0", *chances, "1.0%", guess, "-"),
-                *(
-                    (
-                        *(each.form.name, f"{each.form.bytes:,}"),
-                        *(percent(each.named[size].named.value) for size in sizes),
-                        *(percent(each.named[1].point.accepted), percent(each.kept)),
-                        percent(each.bound) if each.bound < 1 else "-",
-                    )
-                    for each in tried
-                ),
-            ),
+            tuple(rows),
             "Each is learned from one half of the people and tried on the other, by adversaries who know it.",
         ),
-        figures={
-            each.form.name: {
-                "bytes": each.form.bytes,
-                "kept": each.kept,
-                "proved": each.bound,
-                "named": {str(size): each.named[size].named.value for size in sizes},
-            }
-            for each in tried
-        },
+        figures=figures,
     )
 
 
-def _find_twins(twins: Twins, vectors: Vectors) -> Finding:
-    sentence = (
-        f"{percent(twins.linked)} of vectors have a twin that is nearer than chance makes one, in "
-        f"{len(twins.groups):,} groups of up to {max(twins.groups, default=0):,}."
-    )
-    if twins.same is not None and twins.by_chance is not None:
-        sentence += (
-            f" The nearest other is of the same person for {percent(twins.same)}, by chance for "
-            f"{percent(twins.by_chance)}."
-        )
-    pairs = vectors.rows[twins.copies]
+def _find_twins(vectors: Vectors, seed: int) -> Finding:
+    """What links vectors if nobody says whose they are."""
+    linked, nearest, copies = measure.find_twins(vectors.values, seed)
+    pairs, table, same, by_chance = vectors.rows[copies], None, None, None
+    sentence = f"{percent(linked)} of vectors have a twin that is nearer than chance makes one."
+    if (people := vectors.people) is not None:
+        counts = np.bincount(people)
+        by_chance = float((counts * (counts - 1)).sum() / (len(people) * (len(people) - 1)))
+        same = float((people[nearest] == people).mean())
+        sentence += f" The nearest other is of the same person for {percent(same)}, by chance for "
+        sentence += f"{percent(by_chance)}."
     if len(pairs):
         sentence += f" {len(pairs):,} pairs are nearly copies."
-    return Finding(
-        name="twins",
-        title="Without names",
-        verdict="leaks" if twins.linked > 0.05 or len(pairs) else "not shown",
-        sentence=sentence,
-        table=Table(
+        table = Table(
             ("row", "nearly a copy of row"),
             tuple((str(first), str(second)) for first, second in pairs[:_SHOWN]),
             f"{min(_SHOWN, len(pairs))} of {len(pairs):,} pairs. Their distance is under a tenth of "
             "that of two random vectors.",
         )
-        if len(pairs)
-        else None,
-        figures={
-            "linked": twins.linked,
-            "groups": list(twins.groups[:_SHOWN]),
-            "copies": len(pairs),
-            "same": twins.same,
-            "by_chance": twins.by_chance,
-        },
+    return Finding(
+        name="twins",
+        title="Without names",
+        verdict="leaks" if linked > 0.05 or len(pairs) else "not shown",
+        sentence=sentence,
+        table=table,
+        figures={"linked": linked, "copies": len(pairs), "same": same, "by_chance": by_chance},
     )
-
-
-def _changes(
-    tried: list[_Tried], target: str | None, inferred: Mapping[str, Inferred], twins: Twins
-) -> Iterator[str]:
-    if tried and not tried[0].hides:
-        yield from _remedies(tried, target, 0.0 if target is None else inferred[target].base)
-    if len(twins.copies):
-        yield "Remove near copies before you share or test: one copy names the other."
 
 
 def _remedies(tried: list[_Tried], target: str | None, base: float) -> Iterator[str]:
@@ -363,8 +327,8 @@ def _remedies(tried: list[_Tried], target: str | None, base: float) -> Iterator[
     best = min(useful or keeping or remedies[-1:], key=lambda each: (each.most, each.once, each.bound))
     figures = (
         f"a stranger names {percent(best.once)} from one vector and {percent(best.most)} from the most, "
-        f"not {percent(stored.once)} and {percent(stored.most)}; {_utility_in_words(target)}: "
-        f"{percent(best.kept)}, not {percent(stored.kept)}."
+        f"not {percent(stored.once)} and {percent(stored.most)}; {_utility(target)}: {percent(best.kept)}, "
+        f"not {percent(stored.kept)}."
     )
     if useful and best.most < stored.most:
         yield f"Keep this and no vectors: {best.form.name}. Then {figures}"
@@ -378,7 +342,7 @@ def _remedies(tried: list[_Tried], target: str | None, base: float) -> Iterator[
     if best.bound < 1:
         yield (
             f"A release with {best.form.outputs} possible values names at most {percent(best.bound)} of "
-            f"{best.panel} people to anybody. This is proved, and grows with each further release."
+            f"{best.named[1].panel} people to anybody. This is proved, and grows with each further release."
         )
     weak = [each for each in tried[1:] if not each.form.remedy and each.once > stored.once / 2]
     if weak:
@@ -402,9 +366,7 @@ def _limits(vectors: Vectors, seed: int) -> Iterator[str]:
     )
 
 
-def _risks(
-    named: Mapping[int, Named], inferred: Mapping[str, Inferred], vectors: Vectors, seed: int
-) -> Iterator[Risk]:
+def _risks(named: Mapping[int, Named], inferred: Mapping[str, Inferred], source: str) -> Iterator[Risk]:
     for size, each in named.items():
         kinds: dict[Kind, tuple[Estimate, np.ndarray]] = {
             "singling out": (each.named, each.point.named),
@@ -421,7 +383,7 @@ def _risks(
                 worst=float(rates.max()),
                 named_often=float((rates > 0.5).mean()),
                 people=len(rates),
-                source=f"this audit, seed {seed}",
+                source=source,
             )
     for name, attribute in inferred.items():
         yield Risk(
@@ -431,7 +393,7 @@ def _risks(
             adversary="logistic regression",
             rate=attribute.share,
             control=attribute.base,
-            people=_people(attribute, vectors),
+            people=attribute.people,
             images=attribute.vectors,
-            source=f"this audit, seed {seed}",
+            source=source,
         )

@@ -1,16 +1,16 @@
-"""The measures of vectors: naming, attributes, links without names, and neighbours that are kept."""
+"""The measures of vectors: naming, attributes, links without names, and other forms of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from sfumato.attack import plda, sets
-from sfumato.audits.vectors.forms import classify
 from sfumato.errors import DataError
 from sfumato.study.choose.estimates import Estimate, estimate_of, hits_of_rates
+
+Transform = Callable[[np.ndarray], np.ndarray]  # (N, D) float32 -> (N, d) float32
 
 SIZES = (1, 10, 100)  # vectors of one person
 _FEWEST = 8  # people with two vectors: four who teach, and four to name
@@ -25,6 +25,8 @@ _NEIGHBOURS, _ASKED = 10, 1_000  # vectors whose neighbours are compared
 _BLOCK = 1_000  # rows compared at once
 _COPY = 0.01  # of the squared distance of two random vectors: below, two are nearly copies
 _BY_CHANCE = 0.01  # of vectors have a neighbour as near if nothing links any two
+_CODE = 8  # bits
+_SMALL = 1e-6  # of the largest variance; smaller ones count as 0
 
 
 @dataclass(frozen=True)
@@ -73,23 +75,6 @@ class Named:
         """The same of two sets of as many vectors."""
         return _estimate(self.point.linked, self.point.tries)
 
-    @property
-    def figures(self) -> dict[str, Any]:
-        """All of it, for JSON."""
-        return {
-            "people": len(self.point.people),
-            "named": self.named.value,
-            "low": self.named.low,
-            "high": self.named.high,
-            "chance": 1 / self.panel,
-            "worst": float(self.point.named.max()),
-            "over_half": float((self.point.named > 0.5).mean()),
-            "linked": self.linked.value,
-            "accepted": self.point.accepted,
-            "equal_error": self.point.equal_error,
-            "adversaries": self.point.by_adversary,
-        }
-
 
 def _estimate(rates: np.ndarray, tries: np.ndarray) -> Estimate:
     return estimate_of(hits_of_rates(rates.tolist(), tries.tolist()))
@@ -137,19 +122,24 @@ def name_people(
 
 def join(forms: Mapping[str, Mapping[int, Named]]) -> dict[int, Named]:
     """Name people of the first form by adversaries who compute each of the others, too."""
-    found = {}
-    for size, stored in next(iter(forms.values())).items():
-        points = {
-            f" of {form}" * (number > 0): named[size].point
-            for number, (form, named) in enumerate(forms.items())
-            if size in named
-        }
-        found[size] = Named(sets.join(points), stored.panel)
-    return found
+    first, *_ = forms.values()
+    return {
+        size: Named(
+            sets.join(
+                {
+                    f" of {form}" * (number > 0): named[size].point
+                    for number, (form, named) in enumerate(forms.items())
+                    if size in named
+                }
+            ),
+            stored.panel,
+        )
+        for size, stored in first.items()
+    }
 
 
 def find_telling(values: np.ndarray, people: np.ndarray, halves: Halves) -> tuple[np.ndarray, np.ndarray]:
-    """Find what single numbers tell of people: by their values, their spread, or their last decimals.
+    """Find single numbers that tell of people: by their values, their spread, or their last decimals.
 
     Args: (N, D) numbers as they are in the file. Only those who teach are looked at.
 
@@ -158,7 +148,7 @@ def find_telling(values: np.ndarray, people: np.ndarray, halves: Halves) -> tupl
         people than most, and may not belong to it.
     """
     middle = np.median(values[halves.learned], axis=0)
-    looks: list[Callable[[np.ndarray], np.ndarray]] = [
+    looks: list[Transform] = [
         lambda x: x,
         lambda x: np.log(np.abs(x - middle) + 1e-12),
         *(partial(_decimals, place=place, signed=signed) for place in range(_PLACES) for signed in (0, 1)),
@@ -190,6 +180,103 @@ def _factors(values: np.ndarray, people: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
+class Form:
+    """One way to keep vectors.
+
+    Attributes:
+        name: for JSON and words, such as "sign bits".
+        bytes: of a vector.
+        transform: from the vectors as they are.
+        outputs: the number of different releases, if it is small.
+        remedy: whether it is meant to protect.
+        without: the names of numbers that it leaves out.
+    """
+
+    name: str
+    bytes: int
+    transform: Transform
+    outputs: int | None = None
+    remedy: bool = True
+    without: tuple[str, ...] = ()
+
+
+def forms(
+    learned: np.ndarray,
+    people: np.ndarray,
+    target: np.ndarray | None,
+    carriers: np.ndarray,
+    names: Sequence[str],
+) -> Iterator[Form]:
+    """Yield the vectors as they are, as a small database keeps them, and remedies.
+
+    Args:
+        learned: (M, D) vectors of people who are not looked for afterwards.
+        people: (M,) int64.
+        target: (M,) int64 classes of the attribute that is to be kept, -1 if unknown; None without one.
+        carriers: numbers that tell most of people, and their `names`.
+    """
+    mean, width = learned.mean(0), learned.shape[1]
+    yield Form("float32", 4 * width, lambda x: x, remedy=False)
+    yield Form("sign bits", -(-width // 8), lambda x: _signs(x - mean), remedy=False)
+    if len(carriers):
+        yield Form(
+            f"all but {' and '.join(names)}",
+            4 * (width - len(carriers)),
+            lambda x: np.delete(x, carriers, axis=1),
+            without=tuple(names),
+        )
+    count = max(1, min(len(np.unique(people)) - 1, width - max(1, width // 8)))
+    removal = remove_identity(learned, people, count)
+    yield Form(f"identity removed, {count} of {width} directions", 4 * width, removal)
+    components = plda.principal_components(learned, _CODE)
+    bits = components.shape[1]
+    yield Form(f"code of {bits} bits", 1, lambda x: _signs((x - mean) @ components), 2**bits)
+    if target is not None:
+        known = target >= 0
+        answer, classes = classify(learned[known], target[known]), int(target.max()) + 1
+        one_hot = np.eye(classes, dtype=np.float32)
+        yield Form(
+            f"answer alone, one of {classes} classes", 1, lambda x: one_hot[answer(x).argmax(1)], classes
+        )
+
+
+def _signs(x: np.ndarray) -> np.ndarray:
+    signs: np.ndarray = np.where(x > 0, np.float32(1), np.float32(-1))
+    return signs
+
+
+def remove_identity(values: np.ndarray, people: np.ndarray, count: int) -> Transform:
+    """Remove the directions that tell people apart best, by the closed form of LEACE.
+
+    Source: Belrose et al. 2023, Theorem 4.3: x - W⁺·P·W·(x - μ), with W the whitening by the covariance of
+    the vectors and P the projection on the whitened means of classes. There P removes all of their span, and
+    no linear model of these classes does better than guessing. Here it removes the `count` directions in
+    which they vary most: with more people than numbers, the whole span would be everything.
+    """
+    mean, scale = values.mean(0), sets.even(values)
+    values = ((values - mean) / scale).astype(np.float64)
+    variances, axes = np.linalg.eigh(np.cov(values.T))
+    kept = variances > _SMALL * variances[-1]
+    variances, axes = variances[kept], axes[:, kept]
+    whiten, back = axes / np.sqrt(variances), (axes * np.sqrt(variances)).T
+    _, counts, means, _ = plda.group(values @ whiten, people)
+    directions = np.linalg.svd(np.sqrt(counts)[:, None] * means, full_matrices=False)[2][:count]
+    removed = (whiten @ directions.T @ directions @ back).astype(np.float32)
+    return lambda x: x - (x - mean) / scale @ removed * scale
+
+
+def classify(values: np.ndarray, classes: np.ndarray) -> Transform:
+    """Fit a logistic regression; the result maps vectors to log-probabilities of classes."""
+    mean, spread = values.mean(0), values.std(0).clip(min=1e-3)
+
+    def scale(x: np.ndarray) -> np.ndarray:
+        return np.column_stack([(x - mean) / spread, np.ones(len(x), np.float32)])
+
+    weights = sets.regress(scale(values)[None], classes, int(classes.max()) + 1)[0]
+    return lambda x: sets.log_softmax(scale(x) @ weights)
+
+
+@dataclass(frozen=True)
 class Inferred:
     """How often an attribute is inferred from a vector, with its interval, and by the commonest class."""
 
@@ -217,56 +304,27 @@ def infer(values: np.ndarray, classes: np.ndarray, people: np.ndarray, halves: H
     return Inferred(share, float(np.bincount(classes[asked]).max() / len(asked)), len(tries), len(asked))
 
 
-@dataclass(frozen=True)
-class Twins:
-    """What links vectors if nobody says whose they are.
-
-    Attributes:
-        linked: the share whose nearest other is nearer than vectors without groups have one.
-        groups: the sizes of the groups that these links make, descending.
-        copies: (K, 2) rows of pairs that are nearly equal.
-        same: the share of vectors whose nearest other is of the same person; None if people are unknown.
-        by_chance: how often a random other is.
-    """
-
-    linked: float
-    groups: tuple[int, ...]
-    copies: np.ndarray
-    same: float | None
-    by_chance: float | None
-
-
-def find_twins(values: np.ndarray, people: np.ndarray | None, seed: int) -> Twins:
+def find_twins(values: np.ndarray, seed: int) -> tuple[float, np.ndarray, np.ndarray]:
     """Look for the nearest other of each vector, and compare with vectors that share their covariance alone.
 
     The numbers of each principal component are shuffled for that comparison: only their distribution stays.
+
+    Returns:
+        the share whose nearest other is nearer than shuffled vectors have one; (N,) these nearest others; and
+        (K, 2) rows of pairs that are nearly equal.
     """
     centred = values - values.mean(0)
     draw = np.random.default_rng(seed)
     axes = np.linalg.eigh(np.cov(centred.T.astype(np.float64)))[1].astype(np.float32)
     shuffled = draw.permuted(centred @ axes, axis=0)
-    unit, of_shuffled = map(_unit, (centred, shuffled))
-    nearest, similarity = _nearest(unit, np.arange(len(unit)))
-    some = draw.choice(len(unit), min(len(unit), 2 * _BLOCK), replace=False)
-    threshold = np.quantile(_nearest(of_shuffled, some)[1], 1 - _BY_CHANCE)
-    linked = similarity > threshold
-    group = np.arange(len(unit))
-    for row in np.flatnonzero(linked).tolist():
-        first, second = _root(group, row), _root(group, int(nearest[row]))
-        group[max(first, second)] = min(first, second)
-    sizes = np.bincount([_root(group, row) for row in np.flatnonzero(linked).tolist()])
+    nearest, similarity = _nearest(_unit(centred), np.arange(len(centred)))
+    some = draw.choice(len(centred), min(len(centred), 2 * _BLOCK), replace=False)
+    threshold = np.quantile(_nearest(_unit(shuffled), some)[1], 1 - _BY_CHANCE)
     distances = ((centred - centred[nearest]) ** 2).sum(1)
     usual = np.median(((centred - centred[draw.permutation(len(centred))]) ** 2).sum(1))
     close = np.flatnonzero(distances < _COPY * usual)
     copies = np.unique(np.sort(np.stack([close, nearest[close]], 1), 1), axis=0)
-    same = by_chance = None
-    if people is not None:
-        counts = np.bincount(people)
-        by_chance = float((counts * (counts - 1)).sum() / (len(people) * (len(people) - 1)))
-        same = float((people[nearest] == people).mean())
-    return Twins(
-        float(linked.mean()), tuple(np.sort(sizes[sizes > 1])[::-1].tolist()), copies, same, by_chance
-    )
+    return float((similarity > threshold).mean()), nearest, copies
 
 
 def _unit(x: np.ndarray) -> np.ndarray:
@@ -274,18 +332,10 @@ def _unit(x: np.ndarray) -> np.ndarray:
     return unit
 
 
-def _root(group: np.ndarray, row: int) -> int:
-    while group[row] != row:
-        group[row] = group[group[row]]
-        row = group[row]
-    return int(row)
-
-
 def _nearest(unit: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The most similar other row of each of some rows, and its cosine."""
     rows, values = [], []
-    for start in range(0, len(asked), _BLOCK):
-        block = asked[start : start + _BLOCK]
+    for block in np.array_split(asked, -(-len(asked) // _BLOCK)):
         cosines = unit[block] @ unit.T
         cosines[np.arange(len(block)), block] = -2
         rows.append(cosines.argmax(1))
@@ -298,13 +348,10 @@ def neighbours_kept(values: np.ndarray, changed: np.ndarray, people: np.ndarray,
     draw = np.random.default_rng(seed)
     asked = draw.choice(len(values), min(_ASKED, len(values)), replace=False)
     order = draw.permutation(len(values))  # equal ones are taken by chance
-    before, after = (_neighbours(each, people, asked, order) for each in (values, changed))
-    return float(np.mean([np.isin(*pair).mean() for pair in zip(before, after, strict=True)]))
-
-
-def _neighbours(values: np.ndarray, people: np.ndarray, asked: np.ndarray, order: np.ndarray) -> np.ndarray:
-    unit = _unit(values - values.mean(0))
-    cosines = unit[asked] @ unit[order].T
-    cosines[people[asked, None] == people[order]] = -2
-    count = min(_NEIGHBOURS, len(order) - 1)
-    return order[np.argpartition(-cosines, count, axis=1)[:, :count]]
+    others, nearest = people[asked, None] != people[order], []
+    for each in (values, changed):
+        unit = _unit(each - each.mean(0))
+        cosines = np.where(others, unit[asked] @ unit[order].T, -2)
+        count = min(_NEIGHBOURS, len(order) - 1)
+        nearest.append(np.argpartition(-cosines, count, axis=1)[:, :count])
+    return float(np.mean([np.isin(*pair).mean() for pair in zip(*nearest, strict=True)]))

@@ -8,14 +8,13 @@ import typer
 from sfumato.cli.audit.family import For, Html, Pdf, Threshold, app, finish
 from sfumato.cli.options import Reference, Split, setting
 from sfumato.cli.show import AsJson, bar, note
-from sfumato.cli.sources import SplitBy, Strict, of_shape, of_split
+from sfumato.cli.sources import SplitBy, Strict, of_split
 from sfumato.errors import ConfigError, require
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sfumato.audits.gallery.audit import Embed
-    from sfumato.audits.gallery.measure import ToPrototypes
+    from sfumato.audits.gallery import Embed, ToPrototypes
 
 
 @app.command("gallery")
@@ -39,15 +38,11 @@ def gallery(
     people: Annotated[int, typer.Option(help="How many classes are used at most.")] = 100,
     split: Split = "test",
     split_by: SplitBy = None,
-    public: Annotated[
-        str | None, typer.Option(help="Images of other people, for the bound and the cost of noise.")
-    ] = None,
-    epsilon: Annotated[str, typer.Option(metavar="E,...", help="The epsilons of that noise.")] = "4,16,64",
     reference: Reference = None,
     galleries: Annotated[int, typer.Option(help="How many are drawn: shadows of each other.")] = 64,
     attacked: Annotated[int, typer.Option(help="How many of the galleries are attacked.")] = 8,
     step: Annotated[float, typer.Option(help="The step to which probabilities are rounded.")] = 0.1,
-    seed: Annotated[int, typer.Option(help="Seed of people, galleries and noise on examples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of people and galleries.")] = 0,
     strict: Strict = False,
     audience: For = None,
     threshold: Threshold = None,
@@ -66,13 +61,8 @@ def gallery(
     from sfumato.audits.gallery import GalleryAuditConfig, audit_gallery
 
     require("an audit of galleries", "study", "scipy")
-    try:
-        epsilons = tuple(float(each) for each in epsilon.split(","))
-    except ValueError:
-        raise ConfigError(f"--epsilon {epsilon}: write numbers, as 4,16,64") from None
     numbers = {"shot": shot, "photographs": photographs, "known": known, "people": people, "seed": seed}
-    numbers |= {"galleries": galleries, "attacked": attacked}
-    config = GalleryAuditConfig(step=step, epsilons=epsilons, **numbers)
+    config = GalleryAuditConfig(step=step, galleries=galleries, attacked=attacked, **numbers)
     embed, estimate, table, size, subject = _set_up(model, spec, reference, shot)
     images = of_split(data, size, label=label, split=split, split_by=split_by, strict=strict)
     with bar("galleries") as progress:
@@ -80,7 +70,6 @@ def gallery(
             embed,
             images.images,
             images.label(label).codes,
-            public=None if public is None else of_shape(public, size, strict=strict).images,
             estimate=estimate,
             table=table,
             subject=subject,
@@ -106,7 +95,7 @@ def _set_up(
     from sfumato.serve.served import code_of
 
     served = load(model, reference=reference)
-    demand = served.demands[0]
+    demand = served.demand
     if spec is None and demand.protection is None:
         spec = f"{'feature' if served.kind == 'private feature' else 'code'}:artefact={model}"
     if spec is None:
@@ -114,17 +103,12 @@ def _set_up(
         protection = demand.protection
     else:
         protection = protect.parse(spec, takes=KINDS)
-        if demand.protection is not None:
-            trained = {each.protection.spec: each for each in served.demands if each.protection is not None}
-            if protection.spec not in trained:
-                raise ConfigError(
-                    f"--with {spec}: {model} was trained for {', '.join(trained)}: name one of these"
-                )
-            demand = trained[protection.spec]
+        if demand.protection is not None and protection.spec != demand.protection.spec:
+            raise ConfigError(f"--with {spec}: {model} was trained for {demand.protection.spec}: name that")
 
     def embed(images: "Tensor") -> "Tensor":
         release = protection.release(images, fresh_noise())
-        return torch.from_numpy(served.run(served.prepare(release, demand)))
+        return torch.from_numpy(served.run(served.prepare(release)))
 
     estimate: ToPrototypes | None = None
     table = has_answers(served) and not protection.draws_noise

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfumato.cli.audit.family import For, Html, Pdf, Threshold, app, finish, image_shape
-from sfumato.cli.options import naming_config, setting
+from sfumato.cli.options import setting
 from sfumato.cli.show import AsJson, bar, settings_of
 from sfumato.errors import ConfigError, require
 
@@ -35,9 +35,6 @@ def folder(
             "known photographs in the same way (default: as the files look). Or none: they do not know it.",
         ),
     ] = None,
-    originals: Annotated[
-        Path | None, typer.Option(help="A folder of originals, under the same names, to count missed faces.")
-    ] = None,
     people: Annotated[
         Path | None,
         typer.Option(help="A CSV of file,person that no adversary sees (default: sub-folders name people)."),
@@ -57,31 +54,35 @@ def folder(
     pdf: Pdf = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how a folder looks protected, and which faces, metadata, near twins and names remain.
+    """Say how a folder looks protected, and which faces, metadata and names remain.
 
-    It is judged from the files alone, and with known photographs or originals by them. One half of the people
+    It is judged from the files alone, and with known photographs by them. One half of the people
     chooses the adversary whose success in naming the other half is stated. The exit code is 0 if all was
     looked at and nothing leaks, else 1.
 
-    Example: sfumato audit folder supplied --known photos --originals raw --html report.html
+    Example: sfumato audit folder supplied --known photos --html report.html
     """
-    from sfumato.audits.folder import audit_folder, audit_names
+    from sfumato.audits.folder import NamingConfig, audit_folder, audit_names
+    from sfumato.base.settings import check_settings, parse_overrides
 
     require("the audit of a folder", "study", "sklearn", "scipy")
-    config = naming_config(overrides, releases, weights, detector if weights else None)
-    if protection is not None and (known is None or originals is not None):
+    try:
+        settings: dict[str, Any] = {"releases": [int(each) for each in releases.split(",")]}
+    except ValueError:
+        raise ConfigError(f"--releases {releases}: write whole numbers, as 1,10,100") from None
+    if weights is not None:
+        settings |= {"weights": str(weights), "detector": detector and str(detector)}
+    config = check_settings(NamingConfig, settings | parse_overrides(overrides or []), "the adversaries")
+    if protection is not None and known is None:
         raise ConfigError(
-            f"--protection {protection}: people are named, and nothing else is looked at: give --known, and "
-            "leave --originals out"
+            f"--protection {protection}: people are named, and nothing else is looked at: give --known"
         )
     with bar("files") as progress:
+        common: dict[str, Any] = {"people": people, "config": config, "progress": progress}
         if protection is None or known is None:
-            of: dict[str, Any] = {"known": known, "originals": originals, "detector": detector}
-            report = audit_folder(released, people=people, config=config, progress=progress, **of)
+            report = audit_folder(released, known=known, detector=detector, **common)
         else:
-            report = audit_names(
-                released, known, people=people, spec=protection, config=config, progress=progress
-            )
+            report = audit_names(released, known, spec=protection, **common)
     finish(report, as_json, html, pdf, audience, threshold)
 
 
@@ -159,12 +160,12 @@ def vectors(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Embeddings, a row each: .npy, .npz, .parquet or .csv.")
     ],
-    people: Annotated[
-        str | None, typer.Option(help="The column of people, or * if each array of an .npz is one person's.")
-    ] = None,
+    people: Annotated[str | None, typer.Option(help="The array or column that says whose they are.")] = None,
     labels: Annotated[
         str | None,
-        typer.Option(help="Attributes, as gender,age. Remedies keep the first. Negative values are unknown."),
+        typer.Option(
+            help="Attributes, as gender,age. Needs --people. Remedies keep the first; negative is unknown."
+        ),
     ] = None,
     vectors: Annotated[
         str | None,

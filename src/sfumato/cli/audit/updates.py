@@ -1,5 +1,6 @@
 """`sfumato audit update` and `feature`: the images behind the numbers that a client or a device sends."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from sfumato.attack.gradient_inversion import InversionConfig
-    from sfumato.attack.updates import LocalTraining, Noise
     from sfumato.audits.findings import Report
 
 Out = Annotated[
@@ -89,7 +89,7 @@ def update(
 
     Example: sfumato audit update --model net.py:make --update u.pt --shape 3x32x32 --out back
     """
-    from sfumato.attack.updates import load
+    from sfumato.attack.updates import LocalTraining, Noise, load
     from sfumato.audits.update import Truth, UpdateAuditConfig, audit_update
 
     require("an audit of updates", "study", "scipy")
@@ -97,7 +97,20 @@ def update(
     _check_out(out, "exact", "search", force=force)
     sizes = image_shape(shape)
     audited = _open(model, sizes, weights, classes)
-    training, noise = _training_of(images, steps, rate, batch), _noise_of(noise_multiplier, clipping_norm)
+    training = noise = None
+    if (count := images or batch) is not None:
+        training = LocalTraining(
+            images=count,
+            steps=steps or 1,
+            rate=1.0 if rate is None else rate,
+            batch=None if batch == count else batch,
+        )
+    elif steps is not None or rate is not None:
+        raise ConfigError("--steps and --rate need --images, how many images the client has, or --batch")
+    if noise_multiplier is not None and clipping_norm is not None:
+        noise = Noise(noise_multiplier=noise_multiplier, clipping_norm=clipping_norm)
+    elif (noise_multiplier, clipping_norm) != (None, None):
+        raise ConfigError("--noise-multiplier and --clipping-norm go together: give both, for DP-SGD")
     sent = load(update, training=training, noise=noise, before=before)
     known = Truth(None if truth is None else _images_of(truth, sizes), _labels_of(labels))
     subject = f"The update {update.name}"
@@ -105,26 +118,18 @@ def update(
         report = audit_update(
             audited, sent, sizes, subject=subject, truth=known, config=config, progress=progress
         )
-    if out is not None:
-        _write_pictures(report, out)
+    _write_pictures(report, out)
     finish(report, as_json, html)
 
 
 def _search_of(name: str | None, overrides: list[str]) -> "InversionConfig | None":
     """Return the search of --search and --set."""
-    from dataclasses import asdict
-
     from sfumato.attack import gradient_inversion as method
     from sfumato.audits.update import USUAL_SEARCH
     from sfumato.base.settings import check_settings, parse_overrides
 
-    searches = {
-        "dlg": method.DLG,
-        "idlg": method.IDLG,
-        "inverting-gradients": method.INVERTING_GRADIENTS,
-        "grad-attack": method.GRAD_ATTACK,
-        "none": None,
-    }
+    searches = {"dlg": method.DLG, "idlg": method.IDLG, "grad-attack": method.GRAD_ATTACK, "none": None}
+    searches["inverting-gradients"] = method.INVERTING_GRADIENTS
     if name is not None and name not in searches:
         raise ConfigError(f"--search {name}: {did_you_mean(name, searches)}")
     search = USUAL_SEARCH if name is None else searches[name]
@@ -146,31 +151,6 @@ def _open(model: str, shape: tuple[int, int, int], weights: Path | None, classes
             raise DataError(f"--model {model}: there is no file {source}: write FILE.py:FUNCTION")
         note(f"{model} is your code, and runs now")
     return open_model(model, shape, weights=weights, classes=classes)
-
-
-def _training_of(
-    images: int | None, steps: int | None, rate: float | None, batch: int | None
-) -> "LocalTraining | None":
-    """Return the training that the options describe; None if they say nothing."""
-    from sfumato.attack.updates import LocalTraining
-
-    if images is None and batch is None:
-        if steps is not None or rate is not None:
-            raise ConfigError("--steps and --rate need --images, how many images the client has, or --batch")
-        return None
-    count, rate = images or batch or 1, 1.0 if rate is None else rate
-    return LocalTraining(images=count, steps=steps or 1, rate=rate, batch=None if batch == count else batch)
-
-
-def _noise_of(noise_multiplier: float | None, clipping_norm: float | None) -> "Noise | None":
-    """Return the DP-SGD that the options describe; None if they say nothing."""
-    from sfumato.attack.updates import Noise
-
-    if noise_multiplier is None and clipping_norm is None:
-        return None
-    if noise_multiplier is None or clipping_norm is None:
-        raise ConfigError("--noise-multiplier and --clipping-norm go together: give both, for DP-SGD")
-    return Noise(noise_multiplier=noise_multiplier, clipping_norm=clipping_norm)
 
 
 def _labels_of(labels: str | None) -> "Tensor | None":
@@ -290,8 +270,7 @@ def feature(
         findings=(finding,),
         limits=("A decoder that learns longer, or from more images, may draw them better.",),
     )
-    if out is not None:
-        _write_pictures(report, out)
+    _write_pictures(report, out)
     finish(report, as_json, html)
 
 
@@ -302,10 +281,12 @@ def _check_out(out: Path | None, *names: str, force: bool) -> None:
             check_new(out / f"{name}.png", force=force)
 
 
-def _write_pictures(report: "Report", out: Path) -> None:
+def _write_pictures(report: "Report", out: Path | None) -> None:
     """Write each image that came back, and a picture of all below their originals, for each finding."""
     from sfumato import images
 
+    if out is None:
+        return
     for finding in report.findings:
         if rows := [[picture.image for picture in row] for row in finding.pictures]:
             for number, image in enumerate(rows[-1]):
@@ -322,13 +303,11 @@ def sheet(rows: "list[list[Tensor]]") -> "Tensor":
     """
     import torch
 
-    count, (channels, height, width) = len(rows[0]), rows[0][0].shape
+    count = len(rows[0])
+    white = torch.nn.ConstantPad2d((0, _GAP, 0, _GAP), 255)
     lines = [row[start : start + _ROW] for start in range(0, count, _ROW) for row in rows]
-    down, across = height + _GAP, width + _GAP
-    shape = channels, len(lines) * down - _GAP, min(count, _ROW) * across - _GAP
-    page = torch.full(shape, 255, dtype=torch.uint8)
-    for line, images in enumerate(lines):
-        for column, image in enumerate(images):
-            top, left = line * down, column * across
-            page[:, top : top + height, left : left + width] = image
-    return page
+    blank = [torch.full_like(rows[0][0], 255)] * min(count, _ROW)
+    page = torch.cat(
+        [torch.cat([white(each) for each in [*line, *blank][: len(blank)]], 2) for line in lines], 1
+    )
+    return page[:, :-_GAP, :-_GAP]

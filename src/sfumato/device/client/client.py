@@ -10,10 +10,10 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -24,7 +24,7 @@ from sfumato.base.schemas import validate_json
 from sfumato.device.client import demands, outgoing
 from sfumato.device.client.connection import SYSTEM, Connection, ServiceError, check_url
 from sfumato.device.client.demands import Accept, Notice, Policy, Protecting, size_words, words
-from sfumato.device.client.outgoing import Failed, Image, Source, Stopped, as_list, batches
+from sfumato.device.client.outgoing import Failed, Image, Source, as_list, batches
 from sfumato.device.ledger import Ledger
 from sfumato.errors import ConfigError, DataError
 from sfumato.protect.release import Trained
@@ -70,19 +70,15 @@ class Enrolled:
         return replace(self, new=self.new + new, known=self.known + known, failed=self.failed + failed)
 
 
-class _Subject(NamedTuple):
-    id: str  # of a classifier
-    shape: tuple[int, int, int]
-    protection: Protecting
+_Subject = tuple[str, tuple[int, int, int], Protecting]  # the id of a classifier, the shape that it takes
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     """A client that protects every image on the device first. State: its connection; classifiers seen so far.
 
     An image is charged in the ledger at the size that the model takes: another size is another release, a
     near copy. Threads may share one; with an event loop, `await asyncio.to_thread(client.classify, photo)`.
-    If a reply is lost or the service is busy, requests that are safe to repeat are sent again: questions, and
-    enrolments, which the service knows by their ids.
+    If a reply is lost or the service is busy, questions and enrolments are sent again.
     """
 
     def __init__(
@@ -103,25 +99,21 @@ class Client:
         """Check the arguments; nothing is sent yet.
 
         Args:
-            url: such as "https://cloud.example".
             key: the secret that `sfumato keys create` printed.
             protection: a spec, or a protection; None for the one that was chosen or accepted before for this
                 service and classifier, by the ledger. Clear images need an explicit "none"; a private feature
-                or a code needs its noise, such as "feature:artefact=f.safetensors,noise=0.5" or
-                "code:artefact=c.safetensors,flip=0.1".
+                or a code needs its noise, such as "code:artefact=c.safetensors,flip=0.1".
             accept: asked, without a protection or an earlier acceptance, whether images may leave as the
                 model demands. True pins that. None never accepts.
             notice: called with the guarantee of `protection` when it is first used for this service and
                 classifier, before anything is sent.
-            ledger: the path of this device's ledger, which is created if it is absent.
             classifier: for calls that name none.
             timeout: seconds for a connection, and for each wait for bytes; four times as long for an answer.
             retries: the most times that a request is sent again, after at most a minute each.
             insecure: allow http to another machine: key and labels travel in clear.
             transport: replaces the network, for tests.
 
-        Raises ConfigError for an invalid address, key or number, SpecError for a malformed spec, and
-        ArtefactError for the artefact of a code that cannot be read.
+        Raises ConfigError, SpecError or ArtefactError for an argument that cannot be used.
         """
         self.url = check_url(url, insecure=insecure)
         self._connection = Connection(self.url, key, timeout=timeout, retries=retries, transport=transport)
@@ -133,9 +125,6 @@ class Client:
     def close(self) -> None:
         """Close the connections."""
         self._connection.close()
-
-    def __enter__(self) -> "Client":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -176,23 +165,19 @@ class Client:
 
         Images are protected and sent 32 at a time. If the service would refuse them, for example with a
         read-only key, nothing is charged. After a later error, the same call resumes: the same image is the
-        same release, charged once and enrolled once in this class. The service recognises it by an id that
-        this ledger makes; another class, classifier or service gets another id. Different images count each,
-        even if their releases are equal.
+        same release, charged once and enrolled once in this class, by an id that this ledger makes; another
+        class, classifier or service gets another id. Different images count each.
 
         Args:
             sources: files, Pillow images, (C, H, W) uint8 tensors, or one of these. A centre square of each
                 is resized to the size of the model.
             failed: called with each image that cannot be read, is nearly its own release, or would pass a
-                budget, and with the error; None raises the error.
+                budget, and with the error; None raises the error, and none of the 32 images was sent.
             people: whether the label is a person's name: images then count for the budget of that person. By
                 default a class is not a person.
 
-        Raises:
-            ConfigError: the model takes another protection, or one that nobody agreed to; no model fits, or
-                several do; or not a label.
-            BudgetExceededError, ImageError: see `failed`; none of the 32 images was sent.
-            LedgerError: the ledger cannot be used.
+        Raises ConfigError if the model takes another protection, or one that nobody agreed to; if no model
+        fits, or several do; or if it is not a label. LedgerError if the ledger cannot be used.
         """
         enrolled = self.enrol_many({label: sources}, classifier=classifier, failed=failed, people=people)
         return enrolled[labels.normalise(label)]
@@ -205,52 +190,40 @@ class Client:
         failed: Failed | None = None,
         people: bool = False,
     ) -> dict[str, Enrolled]:
-        """Like enrol, for many classes: 32 images of any of them in a request, which enrols all or none.
-
-        Many times as fast for classes of an image or two. Returns the result for each label, in NFC.
-        """
+        """Like enrol, for many classes, 32 images of any in a request. Returns results by label, in NFC."""
         given = [(labels.normalise(label), sources) for label, sources in images.items()]
         enrolled = {label: Enrolled() for label, _ in given}
         check_alike("the classes to enrol", "are called", enrolled)
-
-        def miss(image: Image, error: Stopped) -> None:
-            enrolled[image.label] = enrolled[image.label].plus(failed=1)
-            if failed is not None:
-                failed(image.source, error)
 
         each = chain.from_iterable(
             (Image(source, label, label if people else None) for source in as_list(sources))
             for label, sources in given
         )
-        with self._subject(classifier, begin=True) as (subject, ledger):
-            for batch in batches(each, subject.shape):
-                sent = outgoing.release(
-                    ledger, subject.protection, batch, subject.shape, None if failed is None else miss
-                )
-                if sent is None:
-                    continue
-                release, left = sent
-                examples = [
-                    (image.label, outgoing.example_id(number, self.url, subject.id, image.label))
-                    for image, number in left
-                ]
-                content = labelled.join(examples, release)
-                path = f"{_path(subject.id)}/examples"
-                answer = self._ask(messages.EnrolledClasses, "POST", path, content, kind=labelled.MEDIA_TYPE)
-                counts = Counter(label for label, _ in examples)
-                if {part.label: part.new + part.known for part in answer.classes} != counts:
-                    raise ServiceError(f"{self.url}: the answer is about other images")
-                for part in answer.classes:
-                    was = enrolled[part.label].plus(part.new, part.known)
-                    known = (*was.examples, *part.examples)
-                    enrolled[part.label] = replace(was, total=part.total, examples=known)
+        for found, batch, release, numbers in self._release(each, classifier, failed, begin=True):
+            examples = [
+                (image.label, outgoing.example_id(number, self.url, found, image.label))
+                for image, number in zip(batch, numbers, strict=True)
+                if number is not None
+            ]
+            counts = Counter(label for label, _ in examples)
+            for label, lost in (Counter(image.label for image in batch) - counts).items():
+                enrolled[label] = enrolled[label].plus(failed=lost)
+            if not examples:
+                continue
+            path, content = f"{_path(found)}/examples", labelled.join(examples, release)
+            answer = self._ask(messages.EnrolledClasses, "POST", path, content, kind=labelled.MEDIA_TYPE)
+            if {part.label: part.new + part.known for part in answer.classes} != counts:
+                raise ServiceError(f"{self.url}: the answer is about other images")
+            for part in answer.classes:
+                was = enrolled[part.label].plus(part.new, part.known)
+                known = (*was.examples, *part.examples)
+                enrolled[part.label] = replace(was, total=part.total, examples=known)
         return enrolled
 
     def classify(self, source: Source, *, top: int = 5, classifier: str | None = None) -> list[Guess]:
         """Guess the class of an image, the likeliest first; Guess(None) comes first if no class fits.
 
-        The release is charged, but not if the service would refuse the image. Raises as enrol, and
-        ConfigError without a class.
+        The release is charged. Raises as enrol, and ConfigError without a class.
         """
         return self.classify_many([source], top=top, classifier=classifier)[0]
 
@@ -285,30 +258,25 @@ class Client:
             order = SYSTEM.sample(range(len(images)), len(images))
             images = [images[place] for place in order]
         guesses: list[list[Guess]] = []
-        miss = None if failed is None else lambda image, error: failed(image.source, error)
-        with self._subject(classifier, begin=False) as (subject, ledger):
-            for part in batches(images, subject.shape):
-                sent = outgoing.release(ledger, subject.protection, part, subject.shape, miss)
-                answered = {}
-                if sent is not None:
-                    content, left = sent
-                    path = f"{_path(subject.id)}/classify?top={top}"
-                    answers = self._ask(messages.Answers, "POST", path, content).images
-                    if len(answers) != len(left):
-                        raise ServiceError(f"{self.url}: {len(answers)} answers for {len(left)} images")
-                    named = map(_guesses, answers)
-                    answered = dict(zip((id(image.source) for image, _ in left), named, strict=True))
-                guesses += [answered.get(id(image.source), []) for image in part]
+        for found, _, release, numbers in self._release(images, classifier, failed, begin=False):
+            answers: list[messages.ImageAnswer] = []
+            count = len(numbers) - numbers.count(None)
+            if count:
+                path = f"{_path(found)}/classify?top={top}"
+                answers = self._ask(messages.Answers, "POST", path, release).images
+            if len(answers) != count:
+                raise ServiceError(f"{self.url}: {len(answers)} answers for {count} images")
+            answered = map(_guesses, answers)
+            guesses += [[] if number is None else next(answered) for number in numbers]
         if order is None:
             return guesses
-        placed = dict(zip(order, guesses, strict=True))
-        return [placed[place] for place in range(len(placed))]
+        return [row for _, row in sorted(zip(order, guesses, strict=True), key=lambda pair: pair[0])]
 
     def answer_table(self, *, classifier: str | None = None, known: AnswerTable | None = None) -> AnswerTable:
         """Fetch the signed table for sfumato.device.client.look_up: the answers to all codes.
 
-        The first signing key is pinned in the ledger. `known` is returned if the classifier has not changed.
-        Raises ServiceError also without a table: only short codes have one; ConfigError for another key.
+        The first signing key is pinned. `known` is returned if the classifier has not changed. Raises
+        ServiceError also without a table: only short codes have one; ConfigError for another key.
         """
         info = self._find_listed(classifier)
         if known is not None and known.header.classifier != info.id:
@@ -349,14 +317,14 @@ class Client:
     def _find_listed(self, name: str | None) -> ClassifierInfo:
         """Find a classifier, whether or not its model is served."""
         name = self._default if name is None else name
-        for info in self.classifiers():
-            if info.name == name:
-                return info
+        if found := [info for info in self.classifiers() if info.name == name]:
+            return found[0]
         raise _no_classifier(name)
 
-    @contextmanager
-    def _subject(self, name: str | None, *, begin: bool) -> Iterator[tuple[_Subject, Ledger]]:
-        """Look up a classifier, None for the client's own, before images are sent to it; open the ledger.
+    def _release(
+        self, images: Iterable[Image], name: str | None, failed: Failed | None, *, begin: bool
+    ) -> Iterator[tuple[str, list[Image], bytes, list[bytes | None]]]:
+        """Yield for each request the id of the classifier, the images, and what to send of them.
 
         Everything that could refuse the images is checked before any is charged: the key, the classifier, its
         model, the protection, and for a query whether there is a class. `begin` creates it if it is new.
@@ -371,8 +339,10 @@ class Client:
             if subject is None:
                 protection = self._policy.agree(ledger, name, model)  # before anything is created
                 number = self._begin(name, model) if info is None else info.id
-                subject = self._subjects[name, begin] = _Subject(number, model.shape, protection)
-            yield subject, ledger
+                subject = self._subjects[name, begin] = number, model.shape, protection
+            number, shape, protection = subject
+            for batch in batches(images, shape):
+                yield number, batch, *outgoing.release(ledger, protection, batch, shape, failed)
 
     def _check(self, name: str, model: ModelInfo, info: ClassifierDetails | None, *, begin: bool) -> None:
         channels, height, width = model.shape
@@ -396,18 +366,17 @@ class Client:
         models, wanted = self.models(), self._policy.chosen
         if not begin:
             raise _no_classifier(name)
-        fit = [model for model in models if wanted is None or demands.number_of(wanted, model) is not None]
+        fit = [model for model in models if wanted is None or demands.is_taken(wanted, model)]
         if len(fit) > 1 and isinstance(wanted, Trained):
-            fit = [model for model in fit if wanted.digest() in model.made_of]
+            fit = [model for model in fit if wanted.digest() == model.made_of]
         if len(fit) == 1:
             return fit[0]
         spec = "any protection" if wanted is None else portable(wanted.spec)
         taken = "; ".join(demands.takes(model) for model in models[:_MOST_LISTED])
-        if len(models) > _MOST_LISTED:
-            taken += f"; and {len(models) - _MOST_LISTED} more"
+        more = f"; and {len(models) - _MOST_LISTED} more" * (len(models) > _MOST_LISTED)
         raise ConfigError(
-            f"no classifier is called {name!r}, and {len(fit)} models take releases of {spec} ({taken}): "
-            "create it for one of them first"
+            f"no classifier is called {name!r}, and {len(fit)} models take releases of {spec} ({taken}{more}"
+            "): create it for one of them first"
         )
 
     def _begin(self, name: str, model: ModelInfo) -> str:
@@ -433,14 +402,14 @@ class Client:
         """Send a request, and read the reply as a message; `again`: it is safe to send it twice."""
         headers = {} if content is None else {"content-type": kind}
         try:
-            body = self._connection.ask(method, path, content, headers, again=again)
+            read: _Answer = validate_json(
+                answer, self._connection.ask(method, path, content, headers, again=again)
+            )
+            return read
         except ServiceError as error:
             if error.status in _CHANGED:
                 self._subjects.clear()
             raise
-        try:
-            read: _Answer = validate_json(answer, body)
-            return read
         except ValidationError as error:
             problem = f"the answer is not a {getattr(answer, '__name__', answer)}"
             raise ServiceError(f"{self.url}: {problem}: the service may be of another version") from error

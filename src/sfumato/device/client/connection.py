@@ -9,12 +9,12 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
-from itertools import count
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from sfumato.base.files import parse_json, printable
 from sfumato.device.client.demands import words
-from sfumato.device.ledger.scopes import service_name
+from sfumato.device.ledger.tables import service_name
 from sfumato.errors import ConfigError, SfumatoError, needs_extra
 
 with needs_extra("the client", "serve"):
@@ -78,7 +78,8 @@ class Connection:
         self, method: str, path: str, content: bytes | None, headers: dict[str, str], *, again: bool = True
     ) -> bytes:
         """Send a request, with retries if they may help. Returns the body of its reply, b"" for a 304."""
-        for attempt in count():
+        attempt = 0
+        while True:
             try:
                 return self._reply(method, path, content, headers)
             except ServiceError as error:
@@ -88,7 +89,7 @@ class Connection:
                     raise
             # Random, so that clients return apart ("full jitter", Brooker 2015).
             time.sleep(wait + SYSTEM.uniform(0, min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt)))
-        raise AssertionError  # the loop has no end
+            attempt += 1
 
     def _reply(self, method: str, path: str, content: bytes | None, headers: dict[str, str]) -> bytes:
         """Send a request within its time. A thread that still waits, as for a header, is abandoned."""
@@ -170,21 +171,16 @@ def _is_loopback(host: str) -> bool:
 
 
 def _refusal(url: str, status: int, headers: Mapping[str, str], body: bytes) -> ServiceError:
-    detail = ""
-    try:
-        detail = str(parse_json(body[:_MOST_PROBLEM])["detail"])
-    except (ValueError, TypeError, KeyError):
-        if 300 <= status < 400:
-            detail = (
-                "it redirects to another address, where the key is not sent: use that address if it is right"
-            )
-    if status == 401:
-        detail += " (on the command line: SFUMATO_KEY, or --key-file)"
-    detail = words(detail or "not the answer of a sfumato service: check the address")
+    detail = "not the answer of a sfumato service: check the address"
+    if 300 <= status < 400:
+        detail = "it redirects to another address, where the key is not sent: use that address if it is right"
+    with suppress(ValueError, TypeError, KeyError):
+        detail = str(parse_json(body[:_MOST_PROBLEM])["detail"]) or detail
+    detail = words(detail + " (on the command line: SFUMATO_KEY, or --key-file)" * (status == 401))
     wait = _seconds(headers)
     if wait is not None:
-        detail += f" (try again in {wait:.0f} s"
-        detail += f"; a client waits {_LONGEST_WAIT:.0f} s at most)" if wait > _LONGEST_WAIT else ")"
+        longest = f"; a client waits {_LONGEST_WAIT:.0f} s at most" * (wait > _LONGEST_WAIT)
+        detail += f" (try again in {wait:.0f} s{longest})"
     return ServiceError(f"{url}: {status}: {detail}", status=status, wait=wait)
 
 

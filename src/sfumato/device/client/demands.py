@@ -68,19 +68,31 @@ class Policy:
         """Raise ConfigError or SpecError for a model that gets nothing, whatever was agreed."""
         if self.chosen is not None:
             check_takes(model, self.chosen)
-        elif len(model.specs) == 1:
-            demand(model, model.specs[0])
+        else:
+            demand(model)
 
     def agree(self, ledger: Ledger, classifier: str, model: ModelInfo) -> Protecting:
         """Return the protection agreed for a classifier of a model, and pin it if it is new.
 
         Raises ConfigError if nobody agreed to a protection that the model takes, or to another one before.
         """
-        pin = ledger.pin(self.url, classifier)
+        pin, size = ledger.pin(self.url, classifier), size_words(model.shape)
+        same_size = pin is not None and pin.spec.rpartition(_OF)[2] == size
         if pin is None:
             protection = self.chosen or self._ask(classifier, model)
+        elif self.chosen is not None and same_size:
+            protection = self.chosen  # a new spec is the user's choice; the size comes from the service alone
+        elif self.chosen is None and pin.spec == _pin_words(model.spec, model):
+            protection = demand(model)
         else:
-            protection = self._as_pinned(classifier, model, pin.spec, pin.since)
+            moment = datetime.fromtimestamp(pin.since, UTC).strftime("%Y-%m-%d %H:%M UTC")
+            cure = f"`sfumato ledger unpin {self.url}`"
+            if same_size:
+                cure = f"choose it with protection=... (--with SPEC), or accept it after {cure}"
+            raise ConfigError(
+                f"{self.url}: images leave for {classifier!r} by {pin.spec} since {moment}, but now the "
+                f"service demands {words(model.spec)}{_OF}{size}: nothing was sent. If you agree: {cure}"
+            )
         pinned = _pin_words(protection.spec, model)
         if pin is None or pin.spec != pinned:
             if self.notice is not None and self.chosen is not None:
@@ -88,27 +100,8 @@ class Policy:
             ledger.set_pin(self.url, classifier, pinned)
         return protection
 
-    def _as_pinned(self, classifier: str, model: ModelInfo, pinned: str, since: float) -> Protecting:
-        size = size_words(model.shape)
-        same_size = pinned.rpartition(_OF)[2] == size
-        if self.chosen is not None and same_size:
-            return self.chosen  # a new spec is the user's choice; the size comes from the service alone
-        for spec in model.specs:
-            if self.chosen is None and _pin_words(spec, model) == pinned:
-                return demand(model, spec)
-        moment = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        cure = f"`sfumato ledger unpin {self.url}`"
-        if same_size:
-            cure = f"choose it with protection=... (--with SPEC), or accept it after {cure}"
-        raise ConfigError(
-            f"{self.url}: images leave for {classifier!r} by {pinned} since {moment}, but now the service "
-            f"demands {words(', '.join(model.specs))}{_OF}{size}: nothing was sent. If you agree: {cure}"
-        )
-
     def _ask(self, classifier: str, model: ModelInfo) -> Protecting:
-        if len(model.specs) != 1:
-            raise ConfigError(f"the model {takes(model)}: choose one of them as the protection")
-        protection = demand(model, model.specs[0])
+        protection = demand(model)
         demanded = self._demand(classifier, model, protection)
         if self.accept is None:
             raise ConfigError(
@@ -152,11 +145,12 @@ def parse_protection(spec: str) -> Protecting:
     return protection
 
 
-def demand(model: ModelInfo, spec: str) -> Protection:
+def demand(model: ModelInfo) -> Protection:
     """Parse the protection that a service demands.
 
     Raises ConfigError if it may not be accepted, SpecError if it protects nothing or is not a spec.
     """
+    spec = model.spec
     name = _family(spec).strip()
     if name == "none":
         raise ConfigError(
@@ -176,28 +170,23 @@ def demand(model: ModelInfo, spec: str) -> Protection:
 
 def check_takes(model: ModelInfo, protection: Protecting) -> None:
     """Raise ConfigError unless a model takes releases of a protection, made of the same artefact."""
-    number = number_of(protection, model)
-    if number is None:
-        spec = portable(protection.spec)
+    if not is_taken(protection, model):
         raise ConfigError(
-            f"the model {takes(model)}, and not of {spec}: use one of these protections, or another model"
+            f"the model {takes(model)}, and not of {portable(protection.spec)}: use that protection, or "
+            "another model"
         )
-    wanted = model.made_of[number] if number < len(model.made_of) else None
-    if isinstance(protection, Trained) and wanted not in (None, protection.digest()):
+    if isinstance(protection, Trained) and model.made_of not in (None, protection.digest()):
         raise ConfigError(
             f"{protection.spec}: not the artefact that {words(model.name)} was made for: use the one whose "
-            f"SHA-256 begins with {words(str(wanted)[:16])}"
+            f"SHA-256 begins with {words(str(model.made_of)[:16])}"
         )
 
 
-def number_of(protection: Protecting, model: ModelInfo) -> int | None:
-    """Return the index of this protection among a model's; None if it is not one of them."""
+def is_taken(protection: Protecting, model: ModelInfo) -> bool:
+    """Whether a model takes releases of this protection, of whichever artefact."""
     spec = portable(protection.spec)
-    for number, taken in enumerate(model.specs):
-        # The device chooses the noise of a private feature or a code; made_of identifies its artefact.
-        if taken == spec or (_family(spec) in _NOISY and _family(taken) == _family(spec)):
-            return number
-    return None
+    # The device chooses the noise of a private feature or a code; made_of identifies its artefact.
+    return model.spec == spec or (_family(spec) in _NOISY and _family(model.spec) == _family(spec))
 
 
 def _family(spec: str) -> str:
@@ -206,7 +195,7 @@ def _family(spec: str) -> str:
 
 def takes(model: ModelInfo) -> str:
     """Say which releases a model takes, for a message."""
-    return words(f"{model.name} takes releases of {', '.join(model.specs)}")
+    return words(f"{model.name} takes releases of {model.spec}")
 
 
 def size_words(shape: tuple[int, int, int]) -> str:

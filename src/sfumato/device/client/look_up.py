@@ -5,9 +5,8 @@ So an adversary at the service learns nothing from queries; it still has the enr
 
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
-from sfumato.base.files import read_regular, whole
+from sfumato.base.files import read_regular
 from sfumato.device.client.client import NONE, Guess
 from sfumato.device.client.connection import MOST_REPLY
 from sfumato.device.client.demands import words
@@ -28,12 +27,8 @@ def look_up(
 ) -> list[list[Guess]]:
     """Return the class of each image as the service would answer; Guess(None) comes first if it is of none.
 
-    The ledger is not charged: nothing leaves. `sources` and `failed` are as for Client.classify_many.
-
-    Raises:
-        ConfigError: the code has another artefact than the table, or noise.
-        ArtefactError: the artefact cannot be read.
-        ImageError: an image cannot be read. Not with `failed`.
+    The ledger is not charged: nothing leaves. `sources` and `failed` are as for Client.classify_many. Raises
+    ConfigError if the code has another artefact than the table, or noise.
     """
     if code.draws_noise:
         raise ConfigError(
@@ -57,12 +52,6 @@ def look_up(
         ((label, none),) = table.look_up(code.release(image[None], fresh_noise()).numbers() > 0)
         guesses.append([NONE] * none + [Guess(label, None, None)])
     return guesses
-
-
-def save(table: AnswerTable, path: str | os.PathLike[str]) -> None:
-    """Write a table as received, with its signature, whole or not at all."""
-    with whole(Path(path)) as temporary:
-        temporary.write_bytes(table.content)
 
 
 def read(path: str | os.PathLike[str]) -> AnswerTable:

@@ -4,10 +4,10 @@ import hmac
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Union, cast
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 from PIL import Image as Pictures
@@ -17,11 +17,9 @@ from sfumato import images, wire
 from sfumato.device.client.demands import Protecting
 from sfumato.device.jobs.releasing import Released, charge_and_release
 from sfumato.device.ledger import Ledger
-from sfumato.device.ledger.fingerprints import fingerprints
-from sfumato.device.ledger.near_copies import Fingerprint
+from sfumato.device.ledger.near_copies import Fingerprint, fingerprints
 from sfumato.errors import BudgetExceededError, ImageError
 from sfumato.images import Images, Pixels, as_array
-from sfumato.protect import Protection
 from sfumato.protect.parameters import MOST_SHOWN
 from sfumato.protect.release import artefact_of
 
@@ -29,8 +27,7 @@ if TYPE_CHECKING:  # a client that sends pixels needs no PyTorch
     from torch import Tensor
 
 Source = Union[str, os.PathLike[str], Pictures.Image, "Tensor", Pixels]
-Stopped = ImageError | BudgetExceededError  # the errors that stop an image
-Failed = Callable[[Source, Stopped], None]
+Failed = Callable[[Source, ImageError | BudgetExceededError], None]
 
 _ID = 16  # bytes of an id
 _MOST_IMAGES = 32  # of a request
@@ -39,15 +36,11 @@ _MOST_VALUES = 8_000_000  # pixels in all channels of a request
 
 @dataclass(frozen=True)
 class Image:
-    """An image given to a client; of an example its class, and who is on it; once read, its fingerprint."""
+    """An image given to a client; of an example its class, and who is on it."""
 
     source: Source
     label: str = ""
     person: str | None = None
-    printed: Fingerprint | None = None
-
-
-Sent = tuple[bytes, list[tuple[Image, bytes]]]  # an encoded release; its images and the ledger's numbers
 
 
 def example_id(number: bytes, url: str, classifier: str, label: str) -> str:
@@ -82,58 +75,57 @@ def release(
     protecting: Protecting,
     given: Sequence[Image],
     shape: tuple[int, int, int],
-    failed: Callable[[Image, Stopped], None] | None = None,
-) -> Sent | None:
-    """Release images, as a model takes them; None if none may leave. For `failed` and errors see Client."""
+    failed: Failed | None = None,
+) -> tuple[bytes, list[bytes | None]]:
+    """Release images, as a model takes them. For `failed` and errors see Client.
+
+    Returns the encoded release, and for each image the ledger's number of its release; None if it failed.
+    """
+    read: dict[int, tuple[Pixels, Fingerprint | None]] = {}  # by place
     # A private feature or a code is charged and stored like the release of an image.
-    protection = cast(Protection, protecting)
-    read: list[tuple[Image, Pixels]] = []
-    for image in given:
+    protection = protecting
+
+    def charge(places: Sequence[int]) -> Released | None:
+        sources = [given[place].source for place in places]
+        try:
+            return charge_and_release(
+                protection,
+                np.stack([read[place][0] for place in places]),
+                ledger,
+                people=[given[place].person for place in places],
+                names=[Path(each).name if isinstance(each, str | os.PathLike) else "" for each in sources],
+                printed=[read[place][1] for place in places],
+                most_clear=MOST_SHOWN,
+            )
+        except (ImageError, BudgetExceededError) as error:
+            if failed is None:
+                raise
+            if len(places) == 1:
+                read.pop(places[0])
+                failed(sources[0], error)
+                return None
+        for place in places:  # by itself: one image over its budget stops no other
+            charge([place])
+        return charge(list(read)) if read else None
+
+    for place, image in enumerate(given):
         try:
             picture, values = fit(image.source, shape)
-            read.append((replace(image, printed=fingerprints(picture[None])[0]), values))
+            read[place] = values, fingerprints(picture[None])[0]
         except ImageError as error:
             if failed is None:
                 raise
-            failed(image, error)
-    try:
-        released = _charge(ledger, protection, read)
-    except (ImageError, BudgetExceededError):
-        if failed is None:
-            raise
-        for each in list(read):  # by itself: one image over its budget stops no other
-            try:
-                _charge(ledger, protection, [each])
-            except (ImageError, BudgetExceededError) as error:
-                failed(each[0], error)
-                read = [other for other in read if other is not each]
-        released = _charge(ledger, protection, read)
+            failed(image.source, error)
+    released = charge(list(read)) if read else None
     if released is None:
-        return None
+        return b"", [None] * len(given)
+    numbers = dict(zip(read, released.numbers, strict=True))
     content = wire.encode(released.release, made_of=artefact_of(protection))
-    return content, [(image, number) for (image, _), number in zip(read, released.numbers, strict=True)]
-
-
-def _charge(ledger: Ledger, protection: Protection, read: list[tuple[Image, Pixels]]) -> Released | None:
-    if not read:
-        return None
-    sources = [image.source for image, _ in read]
-    return charge_and_release(
-        protection,
-        np.stack([values for _, values in read]),
-        ledger,
-        people=[image.person for image, _ in read],
-        names=[Path(source).name if isinstance(source, str | os.PathLike) else "" for source in sources],
-        printed=[image.printed for image, _ in read],
-        most_clear=MOST_SHOWN,
-    )
+    return content, [numbers.get(place) for place in range(len(given))]
 
 
 def fit(source: Source, shape: tuple[int, int, int]) -> tuple[Pixels, Pixels]:
-    """Read a picture. Returns it as read, and as a model takes it: (C, H, W) uint8.
-
-    Raises ImageError if it cannot be read, or has another size than the model's images, which are no squares.
-    """
+    """Read a picture. Returns it as read, and as a model takes it: (C, H, W) uint8. Raises ImageError."""
     channels, height, width = shape
     content: str | os.PathLike[str] | bytes
     if isinstance(source, Pictures.Image):

@@ -5,46 +5,34 @@ more than once and writes the same each time: the ledger fixes every release.
 """
 
 import os
-import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sfumato import images
+from sfumato.artefacts import read_card
 from sfumato.base import engines
 from sfumato.base.engines import EngineConfig
-from sfumato.base.files import check_writable, lock_file
+from sfumato.base.files import check_writable
 from sfumato.device.jobs import listing, releasing, worker
-from sfumato.device.jobs.journal import BOXES, MANIFEST, Journal, Outcome, path_of, write_manifest
-from sfumato.device.jobs.worker import (
-    RELEASE,
-    TEXT,
-    FolderConfig,
-    Job,
-    channels_of,
-    encode_files,
-    is_shard,
-    read_as,
-    usual_format,
-)
+from sfumato.device.jobs.journal import BOXES, MANIFEST, Journal, Outcome, open_journal, write_manifest
+from sfumato.device.jobs.worker import RELEASE, TEXT, USUAL, FolderConfig, Job, is_shard
 from sfumato.device.ledger import Ledger
-from sfumato.device.ledger.fingerprints import look
 from sfumato.device.storage import Storage, storage_of
 from sfumato.errors import ConfigError, DataError, ImageError, MissingExtraError
 from sfumato.images import Images, Pixels
 from sfumato.images.reading import name_and_bytes
-from sfumato.protect.recognisable import recognisable
+from sfumato.protect.naming import recognisable
 from sfumato.protect.region import Region
 from sfumato.protect.release import IMAGES, Protection, artefact_of, cell_of, file_digest_of, kind_of
 
 __all__ = ["MANIFEST", "FolderConfig", "Outcome", "protect_folder", "protect_image"]
 
 _AHEAD = 3  # tasks for each worker, including those that wait
-
 
 Report = Callable[[int, int, int], None]  # images done, bytes done, total bytes
 Warn = Callable[[str], None]
@@ -77,9 +65,8 @@ def protect_folder(
         source: the folder, or one tar file; a path, or a URL (a str) that fsspec opens.
         target: a folder that is new, empty, or from an earlier run with the same settings; a path or a URL.
             None for a dry run, which reads everything, writes nothing and charges a copy of the ledger.
-        protection, ledger, config: what to charge, where, and the format of the output.
         engine: where tasks run; None for one process per core of this machine.
-        report: called during the job, with images and bytes done and bytes in all.
+        report: called during the job.
         warn: called before anything leaves, if people remain recognisable on the first image.
 
     Raises:
@@ -110,40 +97,29 @@ def protect_folder(
             with Ledger(ledger if ledger.exists() else copy.with_name("new.db")) as original:
                 original.copy_for_trial(copy)
             job = Job(plan.source, None, protection.spec, config, b"")
-            _run(job, plan, partial(Ledger, copy), None, engine, report, outcome)
+            _run(job, plan, copy, None, engine, report, outcome)
             return outcome
-        stack.enter_context(_journal_errors(ledger))
         missing = not goal.exists()
         goal.make()
-        opened = Ledger(ledger)  # creates it, or fails now and not in a worker
-        make: Callable[[], Ledger] = partial(Ledger, ledger)
-        if engine.name == "local" and engine.workers == 1:
-            make = stack.enter_context(opened).__enter__
-        else:
-            opened.close()
-        journal_path = path_of(ledger, goal)
-        stack.callback(os.close, _lock(goal, journal_path))
+        Ledger(ledger).close()  # creates it, or fails now and not in a worker
+        journal = stack.enter_context(open_journal(ledger, goal))
         if config.rename:
             stack.callback(goal.level_times)  # also after an error
-        first = not journal_path.exists()
-        journal = stack.enter_context(closing(Journal(journal_path)))
-        secret = journal.settle(_settings(origin, protection, config), goal)
+        secret = journal.settle(_settings(origin, protection, config))
         goal.tidy()
         job = Job(plan.source, goal, protection.spec, config, secret)
-        _run(job, plan, make, journal, engine, report, outcome)
+        _run(job, plan, ledger, journal, engine, report, outcome)
         if engine.name == "ray":  # which continues after a worker was killed and left a partial file
             goal.tidy()
         outcome.shapes, outcome.counts = journal.totals()
         if new and not outcome.shapes:
             if missing:
                 goal.remove_empty()
-            if first:
-                journal.remove()
             return outcome
         outcome.manifest = goal.at(MANIFEST)
         told = {"format": config.format_name, "one_pixel_is": "a cell" if config.cells else "a pixel"}
         size = {} if config.size is None else {"size": config.size}
-        write_manifest(goal, outcome, protection, {**told, "renamed": config.rename, **size}, journal)
+        write_manifest(journal, outcome, protection, {**told, "renamed": config.rename, **size})
     return outcome
 
 
@@ -165,22 +141,23 @@ def protect_image(
     outcome = Outcome(source=name)
     shown, data = name_and_bytes(source)
     try:
-        read = read_as(data, name, config.channels, outcome)
+        image, printed = worker.read_as(data, name, config, outcome)
     except ImageError as error:
         raise ImageError(str(error).replace("<bytes>", shown), cause=error.cause) from error.__cause__
-    image, printed = look(read, config.size)
     _warn_of_people(image, protection, warn)
     released, outcome.charged, _ = releasing.charge_and_release(
-        protection, image[None], ledger, names=[name], printed=[printed]
+        protection, image[None], ledger, names=[name], printed=None if printed is None else [printed]
     )
     outcome.shapes[image.shape[0], image.shape[1], image.shape[2]] = 1
     outcome.counts[BOXES] = sum(getattr(released, "boxes", ()))
-    return outcome, next(encode_files(released, config, made_of=artefact_of(protection)))
+    return outcome, next(worker.encode_files(released, config, made_of=artefact_of(protection)))
 
 
 def _fit_channels(config: FolderConfig | None, protection: Protection) -> FolderConfig:
-    config = config or FolderConfig()
-    return config if config.channels else replace(config, channels=channels_of(protection))
+    config, artefact = config or FolderConfig(), getattr(protection, "artefact", None)
+    if config.channels or artefact is None:
+        return config
+    return replace(config, channels=int(read_card(artefact)["shape"][0]))
 
 
 def _first_image(plan: listing.Plan, config: FolderConfig) -> Pixels | None:
@@ -218,7 +195,7 @@ def _settings(source: Storage, protection: Protection, config: FolderConfig) -> 
 def _check_storages(source: Storage, target: Storage | None, ledger: Path, engine: EngineConfig) -> None:
     if not source.exists():
         raise DataError(f"{source}: no such folder or file")
-    if not source.is_folder() and not is_shard(source.name):
+    if not source.is_folder() and not (is_shard(source.name) and source.size("") is not None):
         raise DataError(f"{source}: is neither a folder nor a tar file")
     for storage in (source, target) if engine.name != "local" or engine.workers != 1 else ():
         if storage is not None and storage.url.startswith("memory://"):
@@ -249,14 +226,14 @@ def check_format(protection: Protection, config: FolderConfig) -> None:
             "pictures, in shares up to 1"
         )
     kind = kind_of(protection)
-    usual = usual_format(kind)
+    usual = USUAL.get(kind, "PNG")
     if config.format_name != usual and (kind not in IMAGES or config.format_name == TEXT):
         what = "answers" if kind == "answer" else kind
         raise ConfigError(
             f"{config.format_name}: {protection.spec} releases {what}: write them in the format {usual}"
         )
     if isinstance(protection, Region) and protection.place != "box" and not protection.file:
-        from sfumato.networks.faces.center_face import WEIGHTS  # imports PyTorch
+        from sfumato.networks.faces.finding import WEIGHTS  # imports PyTorch
 
         WEIGHTS.path()  # fails now, not for each image, if it is not installed
     if not hasattr(protection, "artefact"):
@@ -272,79 +249,48 @@ def check_format(protection: Protection, config: FolderConfig) -> None:
         )
 
 
-@contextmanager
-def _journal_errors(ledger: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise DataError(
-            f"a journal in {ledger}.runs: {error}. If it is damaged, delete it and name a new target: the "
-            "ledger returns the same releases at no cost"
-        ) from error
-
-
-def _lock(target: Storage, journal: Path) -> int:
-    """Keep a second run out of a target, until the handle is closed or this process ends in any way."""
-    path = Path(target.url)
-    if not target.local:
-        # Not the journal itself: closing any handle to it would drop SQLite's own locks.
-        path = journal.with_suffix(".lock")
-        path.touch(mode=0o600)
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        lock_file(handle, target)
-    except BlockingIOError as error:
-        os.close(handle)
-        raise DataError(f"{target}: another run is writing here: wait for it, or name another") from error
-    return handle
-
-
 def _run(
     job: Job,
     plan: listing.Plan,
-    ledger: Callable[[], Ledger],
+    ledger: Path,
     journal: Journal | None,
     where: EngineConfig,
     report: Report,
     outcome: Outcome,
 ) -> None:
     """Let workers release the missing files, and keep the journal."""
-    done_images = done_bytes = 0
+    images = size = 0
     # A cluster would run tasks that are meant to wait: there, the limit is on tasks.
     ahead = 1 if where.name == "ray" and where.workers else _AHEAD
     running: dict[Future[list[Outcome]], int] = {}
 
-    def count(size: int, files: Sequence[Outcome] = ()) -> None:
-        nonlocal done_images, done_bytes
+    def count(more: int, files: Sequence[Outcome] = ()) -> None:
+        nonlocal images, size
         for file in files:
             outcome.add(file)
-            done_images += file.shapes.total()
-        done_bytes += size
-        report(done_images, done_bytes, plan.total)
+            images += file.shapes.total()
+        size += more
+        report(images, size, plan.total)
 
-    def collect() -> None:
-        for future, files in dict(engines.gather(running)).items():
-            if journal is not None and job.target is not None:
-                for file in files:
-                    if where.name == "ray" and file.output and job.target.size(file.output) != file.size:
-                        raise DataError(
-                            f"{job.target.at(file.output)}: written by a node of the cluster, and not here: "
-                            "name URLs, or folders that all nodes share"
-                        )
-                    before = None if file.output else journal.find(file.source)
-                    if before is not None and before.output:
-                        job.target.delete(before.output)
-                journal.record(files)
-            count(running.pop(future), files)
+    def collect(most: int) -> None:
+        while len(running) > most:
+            for future, files in dict(engines.gather(running)).items():
+                if journal is not None:
+                    for file in files if where.name == "ray" else ():
+                        if file.output and journal.target.size(file.output) != file.size:
+                            raise DataError(
+                                f"{journal.target.at(file.output)}: written by a node of the cluster, and "
+                                "not here: name URLs, or folders that all nodes share"
+                            )
+                    journal.record(files)
+                count(running.pop(future), files)
 
     with ExitStack() as stack:
         stack.callback(worker.close)  # if the tasks ran in this process
         tasks = stack.enter_context(engines.engine(where, preload=[worker.__name__]))
-        held = tasks.put(ledger)
-        for items in listing.chunks(listing.todo(job, plan, journal, outcome, count)):
+        held = tasks.put(partial(Ledger, ledger))
+        for items in listing.chunks(plan.todo(job, journal, outcome, count)):
             # A few tasks wait for each worker, so that memory does not grow with the folder.
-            while len(running) >= max(1, ahead * tasks.workers):
-                collect()
+            collect(max(1, ahead * tasks.workers) - 1)
             running[tasks.submit(worker.release_items, job, items, held)] = sum(item.size for item in items)
-        while running:
-            collect()
+        collect(0)

@@ -59,7 +59,6 @@ def footage(path: Path) -> Iterator["Footage"]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Name the file in errors of FFmpeg."""
     import av
 
     try:
@@ -76,19 +75,17 @@ class Footage:
     """A video that is read once, from its beginning. State: the position."""
 
     def __init__(self, opened: Any, path: Path, file: Any) -> None:
+        from av.stream import Disposition
         from av.video.reformatter import VideoReformatter
 
         self._opened, self._path, self._file = opened, path, file
-        covers = ("attached_pic", "timed_thumbnails")  # pictures stored with the video, which are ignored
-        streams = [
-            stream
-            for stream in opened.streams.video
-            if not any(getattr(type(stream.disposition), name) & stream.disposition for name in covers)
-        ]
-        if len(streams) != 1:
-            found = f"{len(streams)} videos in one file" if streams else "has no picture"
-            cure = ": write the one you mean into a file of its own" if streams else ""
-            raise ImageError(f"{path}: {found}{cure}", cause=found if streams else "no video")
+        covers = Disposition.attached_pic | Disposition.timed_thumbnails  # stored pictures, which are ignored
+        streams = [stream for stream in opened.streams.video if not stream.disposition & covers]
+        if not streams:
+            raise ImageError(f"{path}: has no picture", cause="no video")
+        if len(streams) > 1:
+            found = f"{len(streams)} videos in one file"
+            raise ImageError(f"{path}: {found}: write the one you mean into a file of its own", cause=found)
         self._stream = streams[0]
         # Other tracks: sound, subtitles, covers and the like.
         self.left_out = Counter(stream.type for stream in opened.streams if stream is not self._stream)
@@ -121,17 +118,17 @@ class Footage:
         pixel = None
         start, last = None, -1
         for number, frame in enumerate(self._decode()):
-            pixel = pixel or self._stream.codec_context.sample_aspect_ratio
-            if (reason := obstacle(frame)) is None:
+            codec = self._stream.codec_context
+            pixel = pixel or codec.sample_aspect_ratio
+            if (reason := obstacle(frame, self._square)) is None:
                 image = self._upright(frame)
                 size = size or image.shape
-                if image.shape != size or self._stream.codec_context.sample_aspect_ratio != pixel:
-                    reason = "frames have several sizes: cut it where the size changes"
-            if reason is None:
                 seconds = number / self.rate if frame.pts is None else frame.pts * self._stream.time_base
                 start = seconds if start is None else start
                 time = round((seconds - start) / self.base)
-                if not 0 < (time - last if number else 1) <= _LONGEST / self.base:
+                if image.shape != size or codec.sample_aspect_ratio != pixel:
+                    reason = "frames have several sizes: cut it where the size changes"
+                elif not 0 < (time - last if number else 1) <= _LONGEST / self.base:
                     reason = (
                         f"shown {float((time - last) * self.base):.3g} s after the one before, and 0 to "
                         f"{_LONGEST} s are allowed: write the video again by a program for videos"
@@ -147,16 +144,7 @@ class Footage:
         from av.sidedata.sidedata import Type
         from av.video.reformatter import ColorPrimaries, Colorspace, ColorTrc
 
-        width, height = frame.width, frame.height
-        if self._square > 1:  # one side grows, so that no pixels are lost
-            width = round(width * self._square)
-        else:
-            height = round(height / self._square)
-        if width * height > MAX_PIXELS:
-            raise ImageError(
-                f"{width}x{height} pixels on a screen, more than the {MAX_PIXELS} allowed: make it smaller",
-                cause="too large",
-            )
+        width, height = _size_of(frame, self._square)
         wide = frame.color_trc in (ColorTrc.SMPTE2084, ColorTrc.ARIB_STD_B67)  # HDR: PQ and HLG
         screen = {"dst_color_trc": ColorTrc.BT709, "dst_color_primaries": ColorPrimaries.BT709}
         # Players assume BT.709 for unnamed colours in a picture of this height.
@@ -193,19 +181,13 @@ class Footage:
                 end = (packet.pts + (packet.duration or 0)) * packet.time_base
                 ends[packet.stream.index] = max(end, ends.get(packet.stream.index, end))
             if packet.is_corrupt:  # of any track: it ends in the middle
-                self._refuse_cut(ends)
+                break
             for frame in frames:
                 if frame.pts is not None:
                     now = frame.pts * frame.time_base
                     step, last = max(step, now - last), now
                 yield frame
-        # A last frame without a duration may be shown as long as any other.
-        stated, read = self._lengths(ends)
-        if any(read[i] + max(step, 1 / self.rate) * 3 / 2 < stated[i] for i in stated):
-            self._refuse_cut(ends)
-
-    def _lengths(self, ends: dict[int, Fraction]) -> tuple[dict[str, Fraction], dict[str, Fraction]]:
-        """Return the seconds that the container states for the video and the file, and those read."""
+        # The seconds that the container states for the video and the file, and those read.
         stream, stated = self._stream, dict[str, Fraction]()
         begin = Fraction((stream.start_time or 0) * (stream.time_base or 0))
         if stream.duration is not None:
@@ -215,21 +197,28 @@ class Footage:
         if self._opened.duration:
             stated["file"] = Fraction(self._opened.duration, 1_000_000)
         start = Fraction(self._opened.start_time or 0, 1_000_000)
-        own, last = ends.get(stream.index, begin), max(ends.values(), default=start)
-        return stated, {"video": own - begin, "file": last - start}
+        read = {"video": ends.get(stream.index, begin) - begin}
+        read["file"] = max(ends.values(), default=start) - start
+        # A last frame without a duration may be shown as long as any other.
+        longest = max(step, 1 / self.rate) * 3 / 2
+        if packet is not None or any(read[part] + longest < stated[part] for part in stated):
+            raise ImageError(
+                f"{self._path}: is damaged or cut short: it states "
+                f"{float(max(stated.values(), default=0)):.1f} s, and can be read to "
+                f"{float(read['video']):.1f} s: take a whole copy. To release the rest, write it into a file "
+                f"of its own first: ffmpeg -i {self._path.name} -c copy rest.mkv",
+                cause="cut short",
+            )
 
-    def _refuse_cut(self, ends: dict[int, Fraction]) -> None:
-        stated, read = self._lengths(ends)
-        longest = float(max(stated.values(), default=0))
-        raise ImageError(
-            f"{self._path}: is damaged or cut short: it states {longest:.1f} s, and can be read to "
-            f"{float(read['video']):.1f} s: take a whole copy. To release the rest, write it into a file "
-            f"of its own first: ffmpeg -i {self._path.name} -c copy rest.mkv",
-            cause="cut short",
-        )
+
+def _size_of(frame: Any, square: Fraction) -> tuple[int, int]:
+    """Return width and height on a screen, by the shape of a pixel: one grows, so that no pixels are lost."""
+    if square > 1:
+        return round(frame.width * square), frame.height
+    return frame.width, round(frame.height / square)
 
 
-def obstacle(frame: Any) -> str | None:
+def obstacle(frame: Any, square: Fraction = Fraction(1)) -> str | None:
     """Say why a frame is refused and what to do; None if it is accepted."""
     from av.sidedata.sidedata import Type
     from av.video.reformatter import ColorTrc
@@ -241,8 +230,9 @@ def obstacle(frame: Any) -> str | None:
         return _TRANSPARENT
     if frame.is_corrupt:
         return "damaged: take an undamaged copy"
-    if frame.width * frame.height > MAX_PIXELS:
-        return f"{frame.width}x{frame.height} pixels, more than the {MAX_PIXELS} allowed: make it smaller"
+    width, height = _size_of(frame, square)
+    if width * height > MAX_PIXELS:
+        return f"{width}x{height} pixels, more than the {MAX_PIXELS} allowed: make it smaller"
     if (data := beside.get(Type.SPHERICAL)) is not None and struct.unpack_from("=i", bytes(data)) != (_FLAT,):
         return f"a view all around, which a flat picture distorts: {_RECORD}"
     if (data := beside.get(Type.STEREO3D)) is not None and struct.unpack_from("=i", bytes(data)) != (0,):

@@ -12,14 +12,17 @@ import secrets
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, cast
 
 import numpy
 import PIL
 
 import sfumato
+from sfumato.base.databases import transaction
+from sfumato.base.files import lock_file
 from sfumato.device.ledger.witness import runs_of
 from sfumato.device.storage import Storage
 from sfumato.errors import DataError
@@ -47,45 +50,28 @@ _FACTS = ("stamp", "sha256", "size", "failures", "left_out", "counts")  # as the
 
 @dataclass
 class Outcome:
-    """The result for one file or tar shard, or the sum for a folder.
+    """The result for one file or tar shard, or the sum for a folder."""
 
-    Attributes:
-        source, stamp: of a file: its path below the source, and what tells a change; see storage.Entry.
-        output: of a file: path of its release below the target; "" if nothing was written.
-        shapes, counts: released images by (C, H, W); and BOXES, and conversions of the worker. For a folder,
-            of all in the target, earlier runs included.
-        failures: by cause, the number of images that failed for it, and the name of the first.
-        words: by cause, the message for the first image that failed for it; stays on the device.
-        failed: of a folder: file, cause and number of images, for each file with failures.
-        left_out: by reason, the number of files, members of shards, or further pictures of files.
-        stills: of a folder: the first files of this run with protected parts, and their numbers of boxes.
-        without: the names of released images without a box: all of the image is protected.
-        charged: releases that were new to the ledger, less those of a task that a cluster repeated.
-        earlier: of a folder: number of files that an earlier run had released.
-        manifest: of a folder: its path, or its URL without the password; None after a dry run.
-    """
-
-    source: str = ""
-    stamp: str = ""
-    output: str = ""
+    source: str = ""  # of a file: its path below the source
+    stamp: str = ""  # of a file: it changes with the file; see storage.Entry
+    output: str = ""  # of a file: path of its release below the target; "" if nothing was written
     sha256: str = ""
     size: int = 0
-    shapes: Counter[Shape] = field(default_factory=Counter)
-    failures: dict[str, tuple[int, str]] = field(default_factory=dict)
-    words: dict[str, str] = field(default_factory=dict)
-    failed: list[tuple[str, str, int]] = field(default_factory=list)
-    left_out: Counter[str] = field(default_factory=Counter)
-    counts: Counter[str] = field(default_factory=Counter)
-    stills: list[tuple[str, int]] = field(default_factory=list)
-    without: list[str] = field(default_factory=list)
-    charged: int = 0
-    earlier: int = 0
-    manifest: Path | str | None = None
+    shapes: Counter[Shape] = field(default_factory=Counter)  # of a folder: earlier runs, too
+    failures: dict[str, tuple[int, str]] = field(default_factory=dict)  # cause -> images, the first's name
+    words: dict[str, str] = field(default_factory=dict)  # cause -> message of the first; stays on the device
+    failed: list[tuple[str, str, int]] = field(default_factory=list)  # of a folder: file, cause, images
+    left_out: Counter[str] = field(default_factory=Counter)  # reason -> files, members, or further pictures
+    counts: Counter[str] = field(default_factory=Counter)  # BOXES, and conversions of the worker; as shapes
+    stills: list[tuple[str, int]] = field(default_factory=list)  # of a folder: the first files with BOXES
+    without: list[str] = field(default_factory=list)  # released images without a box: all is protected
+    charged: int = 0  # new to the ledger, less those of a task that a cluster repeated
+    earlier: int = 0  # of a folder: files that an earlier run had released
+    manifest: Path | str | None = None  # of a folder: its path, or its URL without the password
 
     def fail(self, cause: str, name: str, words: str = "") -> "Outcome":
         """Count one image that could not be released. Returns itself."""
-        if words:
-            self.words.setdefault(cause, words)
+        self.words |= {cause: words} if words and cause not in self.words else {}
         count, first = self.failures.get(cause, (0, name))
         self.failures[cause] = (count + 1, first)
         return self
@@ -106,82 +92,95 @@ class Outcome:
             self.failures[cause] = (so_far + count, min(first, name))
 
 
-def path_of(ledger: Path, target: Storage) -> Path:
-    """Return the path of a target's journal, in a folder next to the ledger, which is created."""
+@contextmanager
+def open_journal(ledger: Path, target: Storage) -> Iterator["Journal"]:
+    """Open the journal of a target, and keep a second run out of the target, until the block ends.
+
+    If nothing was released by then, nothing is left of it, unless it was there before.
+    """
     folder = runs_of(ledger)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder / f"{hashlib.sha256(target.identity).hexdigest()[:16]}.db"
+    path = folder / f"{hashlib.sha256(target.identity).hexdigest()[:16]}.db"
+    new = not path.exists()
+    lock = Path(target.url)
+    if not target.local:  # not the journal: closing any handle to it would drop SQLite's own locks
+        lock = path.with_suffix(".lock")
+        lock.touch(mode=0o600)
+    handle = os.open(lock, os.O_RDONLY)  # this process holds it until it ends in any way
+    try:
+        try:
+            lock_file(handle, target)
+        except BlockingIOError as error:
+            raise DataError(f"{target}: another run is writing here: wait for it, or name another") from error
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            journal = Journal(database, target)
+            yield journal
+            unused = new and not any(journal.totals())
+        if unused:
+            path.unlink()
+            with suppress(OSError):  # it holds other journals
+                folder.rmdir()
+    except sqlite3.Error as error:
+        raise DataError(
+            f"a journal in {folder}: {error}. If it is damaged, delete it and name a new target: the "
+            "ledger returns the same releases at no cost"
+        ) from error
+    finally:
+        os.close(handle)
 
 
 class Journal:
     """The journal of one target. State: a connection to its database, for one thread."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._database = sqlite3.connect(path, isolation_level=None)
+    def __init__(self, database: sqlite3.Connection, target: Storage) -> None:
+        self._database, self.target = database, target
         # Rows lost in a power cut are redone with the same result.
-        self._database.execute("pragma journal_mode = wal")
-        self._database.execute("pragma synchronous = normal")
-        self._database.executescript(_SCHEMA)
+        database.execute("pragma journal_mode = wal")
+        database.execute("pragma synchronous = normal")
+        database.executescript(_SCHEMA)
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._database.close()
-
-    def remove(self) -> None:
-        """Close the connection and remove the file, after a run that released nothing."""
-        self.close()
-        self._path.unlink(missing_ok=True)
-        with suppress(OSError):  # it holds other journals
-            self._path.parent.rmdir()
-
-    def settle(self, settings: dict[str, str], target: Storage) -> bytes:
+    def settle(self, settings: dict[str, str]) -> bytes:
         """Begin or resume a run with these settings. Returns its secret key, for new names.
 
-        Raises:
-            DataError: the target belongs to a run with other settings, or has files from elsewhere.
+        Raises DataError if the target belongs to a run with other settings, or has files from elsewhere.
         """
-        known = dict(self._database.execute("select key, value from settings"))
+        known, target = dict(self._database.execute("select key, value from settings")), self.target
         empty = target.is_empty()
-        if not known or empty:
-            if not empty:
-                raise DataError(f"{target}: is not empty and not from an earlier run: name a new folder")
+        if not known and not empty:
+            raise DataError(f"{target}: is not empty and not from an earlier run: name a new folder")
+        if empty:
             known = {**settings, "secret": known.get("secret", secrets.token_hex(32))}
-            self._database.execute("begin")
-            self._database.execute("delete from settings")
-            self._database.execute("delete from results")
-            self._database.executemany("insert into settings values (?, ?)", known.items())
-            self._database.execute("commit")
+            with transaction(self._database):
+                self._database.execute("delete from settings")
+                self._database.execute("delete from results")
+                self._database.executemany("insert into settings values (?, ?)", known.items())
         for key, value in settings.items():
-            earlier = known.get(key, "")
-            if earlier != value:
+            if (earlier := known.get(key, "")) != value:
                 raise DataError(
                     f"{target}: holds a run with {key} {earlier}, not {value}: name a new folder, or empty it"
                 )
         return bytes.fromhex(known["secret"])
 
     def record(self, files: Sequence[Outcome]) -> None:
-        """Store the results of some files."""
-        self._database.execute("begin")
+        """Store the results of some files, and remove earlier releases of those that have none now."""
+        for file in files:
+            if not file.output and (before := self.find("source", file.source)) is not None and before.output:
+                self.target.delete(before.output)
+        rows = []
         for file in files:
             facts = {name: getattr(file, name) for name in _FACTS} | {"shapes": _in_words(file.shapes)}
-            output = os.fsencode(file.output) if file.output else None
-            self._database.execute(
+            output, text = os.fsencode(file.output) or None, json.dumps(facts, sort_keys=True)
+            rows.append((os.fsencode(file.source), output, text))
+        with transaction(self._database):
+            self._database.executemany(
                 "insert into results values (?, ?, ?) on conflict (source) do update "
                 "set output = excluded.output, facts = excluded.facts",
-                (os.fsencode(file.source), output, json.dumps(facts, sort_keys=True)),
+                rows,
             )
-        self._database.execute("commit")
 
-    def find(self, source: str) -> Outcome | None:
-        """Read the result of a file; None if unknown."""
-        return next(self._read("where source = ?", os.fsencode(source)), None)
-
-    def owner(self, output: str) -> str | None:
-        """Find the source whose release lies at a path below the target."""
-        query = "select source from results where output = ?"
-        row = self._database.execute(query, (os.fsencode(output),)).fetchone()
-        return os.fsdecode(row[0]) if row else None
+    def find(self, column: Literal["source", "output"], path: str) -> Outcome | None:
+        """Read the result of the file, or that whose release, has a path; None if unknown."""
+        return next(self._read(f"where {column} = ?", os.fsencode(path)), None)
 
     def outputs(self) -> Iterator[Outcome]:
         """Yield all results with an output, ordered by path."""
@@ -189,23 +188,16 @@ class Journal:
 
     def totals(self) -> tuple[Counter[Shape], Counter[str]]:
         """Add up the shapes and counts of all released images."""
-        shapes, counts = Counter[Shape](), Counter[str]()
-        for text, files in self._database.execute(
-            "select json_extract(facts, '$.shapes', '$.counts'), count(*) from results "
-            "where output is not null group by 1"
-        ):
-            shaped, counted = json.loads(text)
-            shapes.update({shape: files * count for shape, count in _read_shapes(shaped).items()})
-            counts.update({what: files * count for what, count in counted.items()})
-        return shapes, counts
+        query = "select key, sum(value) from results, json_each(facts, ?) where output not null group by key"
+        shapes, counts = (dict(self._database.execute(query, (path,))) for path in ("$.shapes", "$.counts"))
+        return _read_shapes(shapes), Counter(counts)
 
     def _read(self, condition: str, *values: bytes) -> Iterator[Outcome]:
         query = f"select source, output, facts from results {condition}"
         for source, output, text in self._database.execute(query, values):
             facts = json.loads(text)
-            facts["shapes"] = _read_shapes(facts["shapes"])
-            facts["failures"] = {cause: (count, first) for cause, (count, first) in facts["failures"].items()}
             facts |= {name: Counter(facts[name]) for name in ("left_out", "counts")}
+            facts["shapes"] = _read_shapes(facts["shapes"])
             yield Outcome(source=os.fsdecode(source), output=os.fsdecode(output or b""), **facts)
 
 
@@ -214,8 +206,7 @@ def _in_words(shapes: Mapping[Shape, int]) -> dict[str, int]:
 
 
 def _read_shapes(words: Mapping[str, int]) -> Counter[Shape]:
-    sides = {name: [int(side) for side in name.split("x")] for name in words}
-    return Counter({(sides[name][0], sides[name][1], sides[name][2]): words[name] for name in words})
+    return Counter({cast(Shape, tuple(map(int, word.split("x")))): count for word, count in words.items()})
 
 
 def counts_by_word(protection: Protection, counts: Mapping[str, int]) -> dict[str, int]:
@@ -227,11 +218,7 @@ def counts_by_word(protection: Protection, counts: Mapping[str, int]) -> dict[st
 
 
 def write_manifest(
-    target: Storage,
-    outcome: Outcome,
-    protection: Protection,
-    settings: Mapping[str, object],
-    journal: Journal,
+    journal: Journal, outcome: Outcome, protection: Protection, settings: Mapping[str, object]
 ) -> None:
     """Write the manifest that travels with the releases. It has no secret of the device."""
     from importlib.metadata import distributions  # imported here: single images need no manifest
@@ -253,11 +240,8 @@ def write_manifest(
         ],
         **settings,
         "versions": {
-            "sfumato": sfumato.__version__,
-            "python": platform.python_version(),
-            "pillow": PIL.__version__,
-            "numpy": numpy.__version__,
-            "torch": torch,
+            **{"sfumato": sfumato.__version__, "python": platform.python_version()},
+            **{"pillow": PIL.__version__, "numpy": numpy.__version__, "torch": torch},
         },
         "images": outcome.shapes.total(),
         "failed": {cause: count for cause, (count, _) in sorted(outcome.failures.items())},
@@ -265,13 +249,12 @@ def write_manifest(
         **({"searched": words} if (words := getattr(protection, "searched", None)) else {}),
         **counts_by_word(protection, outcome.counts),
     }
-    with target.file(MANIFEST, replace=True) as temporary, temporary.open("w", encoding="ascii") as out:
+    with journal.target.file(MANIFEST, replace=True) as path, path.open("w", encoding="ascii") as out:
         # Row by row, since there may be many. In names, \udcXX is a byte that is not UTF-8 (os.fsencode).
         out.write(json.dumps(head, indent=1)[:-2] + ',\n "outputs": [')
         for i, file in enumerate(journal.outputs()):
-            facts = {"file": file.output, "sha256": file.sha256, "bytes": file.size}
-            entry = {**facts, "shapes": _in_words(file.shapes)}
-            if BOXES in file.counts:
-                entry[BOXES] = file.counts[BOXES]
+            entry: dict[str, object] = {"file": file.output, "sha256": file.sha256, "bytes": file.size}
+            entry |= {"shapes": _in_words(file.shapes)}
+            entry |= {BOXES: file.counts[BOXES]} if BOXES in file.counts else {}
             out.write(("," if i else "") + "\n  " + json.dumps(entry))
         out.write("\n ]\n}\n")

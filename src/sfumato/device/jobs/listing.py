@@ -15,18 +15,8 @@ _CHUNK_FILES = 64
 _CHUNK_BYTES = 8 << 20
 
 
-def walk(source: Storage, only: str | None, outcome: Outcome) -> Iterator[tuple[str, str, int]]:
-    """Yield path, stamp and size in bytes of the images and shards of a storage, or of one shard of it.
-
-    Images are recognised by their suffix, or else by their first bytes.
-    """
-    if only is not None:
-        entry = source.look(only)
-        if entry.kind in ("file", "link out"):  # a user who names a link means its file
-            yield only, entry.stamp, entry.size
-        else:
-            outcome.add(Outcome(only).fail("no regular file", only))
-        return
+def walk(source: Storage, outcome: Outcome) -> Iterator[tuple[str, str, int]]:
+    """Yield path, stamp and size in bytes of the images, by suffix or first bytes, and shards of a folder."""
     folders = [""]
     while folders:
         folder = folders.pop()
@@ -70,13 +60,16 @@ class Plan:
     """The files of a source, listed once. State: a temporary database on disk, since they may be many."""
 
     def __init__(self, source: Storage, outcome: Outcome) -> None:
-        one = not source.is_folder()
-        self.source = source.parent if one else source  # the folder that tasks read
+        files = walk(source, outcome)
+        self.source = source  # the folder that tasks read
+        if not source.is_folder():
+            entry, self.source = source.look(""), source.parent
+            files = iter([(source.name, entry.stamp, entry.size)])
         self.total = 0  # bytes
         self._files = sqlite3.connect("", isolation_level=None)
         self._files.execute("create table files (name blob, stamp text, size integer, output blob)")
         self._files.execute("begin")
-        for name, stamp, size in walk(self.source, source.name if one else None, outcome):
+        for name, stamp, size in files:
             self.total += size
             row = os.fsencode(name), stamp, size
             self._files.execute("insert into files values (?, ?, ?, null)", row)
@@ -87,8 +80,10 @@ class Plan:
         for (name,) in self._files.execute("select name from files order by rowid"):
             yield os.fsdecode(name)
 
-    def items(self, job: Job) -> Iterator[tuple[Item, str]]:
-        """Yield each file, and the first file whose release would have the same name.
+    def todo(
+        self, job: Job, journal: Journal | None, outcome: Outcome, skip: Callable[[int], None]
+    ) -> Iterator[Item]:
+        """Yield the files whose releases are missing; `skip` gets the bytes of each other one.
 
         Under new names in the order of these: the order of writing, which folders, inodes and stores keep,
         would tell which releases are of one folder.
@@ -99,35 +94,28 @@ class Plan:
         first = "(select name from files as same where same.output = files.output order by rowid limit 1)"
         order = "output" if job.config.rename else "rowid"
         rows = self._files.execute(f"select name, stamp, size, output, {first} from files order by {order}")
-        for name, stamp, size, output, owner in rows:
-            yield Item(os.fsdecode(name), stamp, size, os.fsdecode(output), ours=False), os.fsdecode(owner)
+        for path, stamp, size, output, same in rows:
+            item, owner = Item(os.fsdecode(path), stamp, size, os.fsdecode(output)), os.fsdecode(same)
+            if journal is not None:
+                known = journal.find("source", item.name)
+                if known is not None and known.output:
+                    there = known.stamp == stamp and journal.target.size(known.output) == known.size
+                    if there and not known.failures:
+                        outcome.earlier += 1
+                        outcome.left_out += known.left_out
+                        skip(size)
+                        continue
+                    item = item._replace(ours=True)
+                other = journal.find("output", item.output)
+                owner = owner if other is None else other.source
+            if owner != item.name or item.name.split("/")[0] == MANIFEST:
+                outcome.add(Outcome(item.name).fail(f"{SAME_NAME}, or of the manifest", item.name))
+            else:
+                yield item
 
     def close(self) -> None:
         """Remove the database."""
         self._files.close()
-
-
-def todo(
-    job: Job, plan: Plan, journal: Journal | None, outcome: Outcome, skip: Callable[[int], None]
-) -> Iterator[Item]:
-    """Yield the files whose releases are missing; `skip` gets the bytes of each other one."""
-    for listed, first in plan.items(job):
-        item, owner = listed, first
-        if journal is not None and job.target is not None:
-            known = journal.find(item.name)
-            if known is not None and known.output:
-                there = known.stamp == item.stamp and job.target.size(known.output) == known.size
-                if there and not known.failures:
-                    outcome.earlier += 1
-                    outcome.left_out += known.left_out
-                    skip(item.size)
-                    continue
-                item = item._replace(ours=True)
-            owner = journal.owner(item.output) or owner
-        if owner != item.name or item.name.split("/")[0] == MANIFEST:
-            outcome.add(Outcome(item.name).fail(f"{SAME_NAME}, or of the manifest", item.name))
-        else:
-            yield item
 
 
 def chunks(items: Iterator[Item]) -> Iterator[list[Item]]:

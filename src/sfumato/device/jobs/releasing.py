@@ -4,15 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from sfumato.device.ledger import Charge, Ledger
-from sfumato.device.ledger.fingerprints import fingerprints
-from sfumato.device.ledger.near_copies import Fingerprint
+from sfumato.device.ledger.near_copies import Fingerprint, fingerprints
 from sfumato.device.ledger.tables import protection_key
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ImageError
@@ -32,15 +31,10 @@ class Released(NamedTuple):
 
 
 def release(
-    protection: Protection,
-    images: Images,
-    ledger: Ledger,
-    *,
-    people: Sequence[str | None] | None = None,
+    protection: Protection, images: Images, ledger: Ledger, *, people: Sequence[str | None] | None = None
 ) -> Release:
     """Release images; see charge_and_release. Returns the release only."""
-    released: Release = charge_and_release(protection, images, ledger, people=people).release
-    return released
+    return cast(Release, charge_and_release(protection, images, ledger, people=people).release)
 
 
 def release_unrecorded(protection: Protection, images: Images) -> Release:
@@ -71,8 +65,6 @@ def charge_and_release(
 
     Args:
         protection: recorded by its spec; a trained one by the digest of its artefact instead of its path.
-        images: (N, C, H, W) uint8, the originals.
-        ledger: of this device.
         people: who is in each image, for the budgets of people; None if unknown.
         names: of their files, for messages on this device.
         printed: fingerprints of the original pictures, which recognise near copies at any size.
@@ -88,8 +80,8 @@ def charge_and_release(
     if not len(images):
         raise ImageError("there are no images to release: give at least one")
     digests = [digest(image) for image in as_array(images)]
-    spec = protection_key(protection.spec, file_digest_of(protection))
-    kept = ledger.find_releases(digests, spec) if protection.draws_noise else {}
+    terms = terms_of(protection, (images.shape[1], images.shape[2], images.shape[3]))
+    kept = ledger.find_releases(digests, terms["spec"]) if protection.draws_noise else {}
     fresh = {name: i for i, name in enumerate(digests) if name not in kept}
     wanted = images if len(fresh) == len(images) else images[list(fresh.values())]
     released = protection.release(wanted, fresh_noise())
@@ -105,26 +97,17 @@ def charge_and_release(
     check_differs(protection, wanted, released)
     if protection.draws_noise:
         kept |= {name: values.tobytes() for name, values in zip(fresh, released.array, strict=True)}
-    shape = (images.shape[1], images.shape[2], images.shape[3])
-    guarantee, tells = partial(protection.guarantee, shape), information(protection)
-    seen = _fingerprints(ledger, digests, images) if printed is None else printed
     count = len(digests)
+    if printed is None:
+        known = ledger.find_fingerprinted(digests)
+        new = {name: row for row, name in enumerate(digests) if name not in known}
+        taken = dict(zip(new, fingerprints(images[list(new.values())]), strict=True)) if new else {}
+        printed = [taken.get(name) for name in digests]
+    facts = zip(digests, names or [""] * count, people or [None] * count, printed, strict=True)
     charged = ledger.charge(
         [
-            Charge(
-                image=image,
-                spec=spec,
-                shape=shape,
-                guarantee=guarantee,
-                release=kept.get(image),
-                name=name,
-                person=person,
-                fingerprint=fingerprint,
-                information=tells,
-            )
-            for image, person, name, fingerprint in zip(
-                digests, people or [None] * count, names or [""] * count, seen, strict=True
-            )
+            Charge(image=image, release=kept.get(image), name=name, person=person, fingerprint=seen, **terms)
+            for image, name, person, seen in facts
         ]
     )
     if not protection.draws_noise:
@@ -145,12 +128,18 @@ def charge_and_release(
     return Released(released, charged.new, charged.numbers)
 
 
+def terms_of(protection: Protection, shape: tuple[int, int, int]) -> dict[str, Any]:
+    """Return what each Charge of a protection says of it, for originals of shape (C, H, W)."""
+    spec = protection_key(protection.spec, file_digest_of(protection))
+    guarantee, tells = partial(protection.guarantee, shape), information(protection)
+    return {"spec": spec, "shape": shape, "guarantee": guarantee, "information": tells}
+
+
 def check_covers(protection: Region, covered: Sequence[NDArray[np.bool_]], most_clear: float) -> None:
     """Raise ImageError if a region covers nothing of an image, or leaves too much of it unprotected.
 
     This holds for a region with noise as well, which `check_differs` does not compare: no guarantee counts
-    what lies outside of the region, and everybody sees its outline.
-    For each image, (1, H, W) bool of `covered` are its protected pixels.
+    what lies outside of the region, and everybody sees its outline. `covered` is (1, H, W) bool, of each.
     """
     for each in covered:
         clear = 1 - float(each.mean())
@@ -203,10 +192,7 @@ def check_differs(protection: Protection, images: Images, released: Release) -> 
 def square_difference(
     image: Pixels, seen: Pixels, covered: NDArray[np.bool_] | None = None
 ) -> tuple[int, int]:
-    """Sum the squared differences of two (C, H, W) uint8 images, and count the values.
-
-    Only pixels of `covered`, (1, H, W) bool, count.
-    """
+    """Sum the squared differences of two (C, H, W) uint8 images, in pixels of `covered`; count the values."""
     apart = np.maximum(image, seen) - np.minimum(image, seen)  # fits uint8
     if covered is not None:
         apart = apart[:, covered[0]]
@@ -215,11 +201,3 @@ def square_difference(
     # A histogram of differences is exact, and several times as fast as squares in floating point.
     counts = Image.fromarray(apart.reshape(-1, apart.shape[-1])).histogram()
     return sum(count * level**2 for level, count in enumerate(counts)), apart.size
-
-
-def _fingerprints(ledger: Ledger, digests: Sequence[bytes], images: Images) -> list[Fingerprint | None]:
-    """Compute the fingerprint of each image; None if the ledger has it."""
-    known = ledger.find_fingerprinted(digests)
-    new = {name: row for row, name in enumerate(digests) if name not in known}
-    taken = dict(zip(new, fingerprints(images[list(new.values())]), strict=True)) if new else {}
-    return [taken.get(name) for name in digests]

@@ -17,7 +17,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +25,14 @@ from numpy.typing import NDArray
 
 from sfumato.base.files import whole
 from sfumato.device.jobs.footage import Footage, Frame, footage
-from sfumato.device.jobs.releasing import square_difference
+from sfumato.device.jobs.releasing import square_difference, terms_of
 from sfumato.device.ledger import Charge, Ledger
-from sfumato.device.ledger.tables import protection_key
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ConfigError, ImageError, needs_extra
 from sfumato.images import Pixels
-from sfumato.protect.naming import information
 from sfumato.protect.parameters import LEAST_DIFFERENCE
 from sfumato.protect.region import Box, Region, around, disjoint
-from sfumato.protect.release import file_digest_of, kind_of
+from sfumato.protect.release import kind_of
 
 SUFFIXES = (".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi")
 
@@ -73,20 +70,28 @@ def protect_video(
     equals its release, and as Footage.frames and releasing.charge_and_release do.
     """
     source, target = Path(source), Path(target)
-    _check(protection, target)
-    spec = protection_key(protection.spec, file_digest_of(protection))
+    if target.suffix.lower() != ".mp4":
+        raise ConfigError(f"{target}: a protected video is an .mp4: name it so")
+    if hasattr(protection, "artefact") or kind_of(protection) != "pixels":
+        raise ConfigError(f"{protection.spec}: a video is released as frames: choose blur, pixelize or block")
+    if protection.draws_noise:
+        raise ConfigError(
+            f"{protection.spec}: people who have a video can average its noise over frames that show the "
+            "same: choose blur, pixelize or block"
+        )
     frames = boxes_most = without = squares = values = 0
-    with footage(source) as clip, whole(target) as temporary, _writer(temporary, clip) as write:
+    with footage(source) as clip, whole(target) as temporary:
         name = clip.digest()
-        for frame, boxes in follow(clip.frames(), protection, clip.base):
-            released, covered = _protect_frame(protection, frame.image, boxes)
-            apart = square_difference(frame.image, released, covered)
-            squares, values = squares + apart[0], values + apart[1]
-            frames, without = frames + 1, without + (not boxes)
-            boxes_most = max(boxes_most, len(disjoint(boxes or ())))
-            write(released, frame)
-        if not frames:
-            raise ImageError(f"{source}: has no frame", cause="no video")
+        with _writer(temporary, clip) as write:
+            for frame, boxes in follow(clip.frames(), protection, clip.base):
+                released, covered = _protect_frame(protection, frame.image, boxes)
+                apart = square_difference(frame.image, released, covered)
+                squares, values = squares + apart[0], values + apart[1]
+                frames, without = frames + 1, without + (not boxes)
+                boxes_most = max(boxes_most, len(disjoint(boxes or ())))
+                write(released, frame)
+            if not frames:
+                raise ImageError(f"{source}: has no frame", cause="no video")
         if clip.digest() != name:
             raise ImageError(f"{source}: changed while it was read: try again", cause="changed meanwhile")
         if isinstance(protection, Region) and not boxes_most and protection.missing == "stop":
@@ -102,33 +107,16 @@ def protect_video(
                 f"square), and must change more than {LEAST_DIFFERENCE:g}: choose a larger cell or radius",
                 cause="its release would be nearly the video itself",
             )
-        write(None, None)
-        shape = frame.image.shape
-        guarantee, tells = partial(protection.guarantee, shape), information(protection)
-        charge = Charge(
-            image=name, spec=spec, shape=shape, guarantee=guarantee, release=None, information=tells
-        )
-        charged = ledger.charge([charge]).new
+        terms = terms_of(protection, frame.image.shape)
+        charged = ledger.charge([Charge(image=name, release=None, **terms)]).new
     seconds = float((frame.time + frame.duration) * clip.base)
-    size = (shape[1], shape[2])
+    size = frame.image.shape[1:]
     return Clip(frames, seconds, size, boxes_most, without, bool(charged), clip.left_out)
 
 
-def _check(protection: Any, target: Path) -> None:
-    if target.suffix.lower() != ".mp4":
-        raise ConfigError(f"{target}: a protected video is an .mp4: name it so")
-    if hasattr(protection, "artefact") or kind_of(protection) != "pixels":
-        raise ConfigError(f"{protection.spec}: a video is released as frames: choose blur, pixelize or block")
-    if protection.draws_noise:
-        raise ConfigError(
-            f"{protection.spec}: people who have a video can average its noise over frames that show the "
-            "same: choose blur, pixelize or block"
-        )
-
-
 @contextmanager
-def _writer(path: Path, clip: Footage) -> Iterator[Callable[[Pixels | None, Frame | None], None]]:
-    """Yield a function that adds a (3, H, W) uint8 picture to an MP4 at the time of a frame; None ends it."""
+def _writer(path: Path, clip: Footage) -> Iterator[Callable[[Pixels, Frame], None]]:
+    """Yield a function that adds a (3, H, W) uint8 picture to an MP4 at the time of a frame."""
     with needs_extra("video", "video"):
         import av
     with av.open(str(path), "w", format="mp4") as file:
@@ -139,11 +127,7 @@ def _writer(path: Path, clip: Footage) -> Iterator[Callable[[Pixels | None, Fram
         codec.colorspace = codec.color_primaries = codec.color_trc = _BT709
         codec.color_range = 1  # of video: 16 to 235
 
-        def write(image: Pixels | None, like: Frame | None) -> None:
-            if image is None or like is None:
-                file.mux(stream.encode())
-                file.close()
-                return
+        def write(image: Pixels, like: Frame) -> None:
             _, height, width = image.shape
             # H.264 halves its colours: odd sides repeat the last row or column.
             even = np.pad(image.transpose(1, 2, 0), ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
@@ -156,6 +140,7 @@ def _writer(path: Path, clip: Footage) -> Iterator[Callable[[Pixels | None, Fram
             file.mux(stream.encode(frame))
 
         yield write
+        file.mux(stream.encode())  # the frames that wait
 
 
 def _protect_frame(

@@ -7,23 +7,22 @@ import os
 import tarfile
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
-from pathlib import Path, PurePosixPath
+from itertools import chain, repeat
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from sfumato import images, wire
-from sfumato.artefacts import read_card
 from sfumato.base.tars import DamagedTarError, read_members
 from sfumato.device.jobs import releasing
 from sfumato.device.jobs.journal import BOXES, Outcome
 from sfumato.device.ledger import Ledger
-from sfumato.device.ledger.fingerprints import look
-from sfumato.device.ledger.near_copies import Fingerprint
+from sfumato.device.ledger.near_copies import Fingerprint, look
 from sfumato.device.storage import Storage
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, MissingExtraError, SpecError
 from sfumato.images import SUFFIXES, Pixels
@@ -34,6 +33,7 @@ SHARDS = (".tar", ".tar.gz", ".tgz")
 
 RELEASE = "RELEASE"  # the format of a release on its way to a service
 TEXT = "TEXT"  # the format of answers
+USUAL = {"pixels": "PNG", "numbers": RELEASE, "bits": RELEASE, "answer": TEXT}  # formats, by kind of release
 
 _SUFFIX = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", RELEASE: ".release", TEXT: ".txt"}
 _GROUP_BYTES = 16 << 20  # of pixels released together
@@ -52,26 +52,18 @@ SAME_NAME = "its release would have the same name as another"
 
 @dataclass(frozen=True, kw_only=True)
 class FolderConfig:
-    """The output settings of a folder job.
+    """The output settings of a folder job."""
 
-    Attributes:
-        format_name: "PNG", "WEBP" or "BMP" (lossless), or "JPEG" (lossy: hides no less, but differs from the
-            images that a denoiser was trained on). A mask writes hidden pixels as transparent: PNG, WEBP.
-            Codes and features are "RELEASE", see sfumato.wire, and answers "TEXT", the name of the class.
-        cells: write a pixel for each cell rather than enlarge it, for receivers that enlarge.
-        rename: derive names from a secret key, in meaningless folders. All files have one time, and are
-            written in the order of these names, in tar files, too.
-        people: each folder of the source, with all below it, is one person; otherwise they are unknown.
-        size: every image becomes a centre square of this side, before protection; None keeps its size.
-        channels: 3 or 1 makes every image colour or grey; None takes a trained protection's, or its own.
-    """
-
+    # PNG, WEBP or BMP (lossless), or JPEG (lossy: hides no less, but differs from the images that a denoiser
+    # was trained on); RELEASE for codes and features, TEXT for answers. A mask is transparent: PNG, WEBP.
     format_name: str = "PNG"
-    cells: bool = False
+    cells: bool = False  # write a pixel for each cell, for receivers that enlarge
+    # Derive names from a secret key, in meaningless folders. All files have one time, and are written in the
+    # order of these names, in tar files, too.
     rename: bool = False
-    people: bool = False
-    size: int | None = None
-    channels: int | None = None
+    people: bool = False  # each folder of the source, with all below it, is one person
+    size: int | None = None  # the side of the centre square that every image becomes before protection
+    channels: int | None = None  # 3 or 1: colour or grey; None for a trained protection's, or its own
 
     def __post_init__(self) -> None:
         if self.format_name not in _SUFFIX:
@@ -80,25 +72,19 @@ class FolderConfig:
             raise ConfigError(f"size={self.size}: at least 1 pixel")
 
 
-def channels_of(protection: Any) -> int | None:
-    """Return the channels that a trained protection takes; None for any."""
-    artefact = getattr(protection, "artefact", None)
-    return None if artefact is None else int(read_card(artefact)["shape"][0])
-
-
-def read_as(data: bytes, name: str, channels: int | None, file: Outcome) -> Pixels:
-    """Decode the first picture of a file with these channels. Raises ImageError as images.read does.
+def read_as(data: bytes, name: str, config: FolderConfig, file: Outcome) -> tuple[Pixels, Fingerprint | None]:
+    """Decode the first picture of a file, and fit it to a size, if one is given, with its fingerprint before.
 
     Its outcome counts GREY or COLOUR if its own channels differ, and its other pictures: those of
-    photographs, told by their suffix, are smaller ones.
+    photographs, told by their suffix, are smaller ones. Raises ImageError as images.read does.
     """
     image = images.read_array(data, channels=None)
     if more := images.count_pictures(data) - 1:
         file.left_out[SMALLER if name.lower().endswith(_PHOTOGRAPHS) else PAGES] += more
-    if channels in (None, len(image)):
-        return image
-    file.counts[GREY if channels == 3 else COLOUR] += 1
-    return images.read_array(data, channels=channels)
+    if config.channels not in (None, len(image)):
+        file.counts[GREY if config.channels == 3 else COLOUR] += 1
+        image = images.read_array(data, channels=config.channels)
+    return (image, None) if config.size is None else look(image, config.size)
 
 
 @dataclass(frozen=True)
@@ -130,10 +116,10 @@ class Item(NamedTuple):
     """A file to release."""
 
     name: str  # its path below the source
-    stamp: str  # to notice a change; see storage.Entry
+    stamp: str  # see storage.Entry
     size: int  # in bytes
     output: str  # path of its release below the target
-    ours: bool  # whether an earlier release of it exists there, which may be replaced
+    ours: bool = False  # whether an earlier release of it exists there, which may be replaced
 
 
 def is_image(name: str, head: bytes) -> bool:
@@ -144,11 +130,6 @@ def is_image(name: str, head: bytes) -> bool:
 def is_shard(name: str) -> bool:
     """Whether the name of a file is that of a tar file."""
     return name.lower().endswith(SHARDS)
-
-
-def usual_format(kind: str) -> str:
-    """Return the default format of a kind of releases."""
-    return {"numbers": RELEASE, "bits": RELEASE, "answer": TEXT}.get(kind, "PNG")
 
 
 def encode_files(release: Any, config: FolderConfig, *, made_of: str | None) -> Iterator[bytes]:
@@ -165,18 +146,9 @@ def encode_files(release: Any, config: FolderConfig, *, made_of: str | None) -> 
             yield images.encode(image, config.format_name, shown=mask)
 
 
-class _Picture(NamedTuple):
-    """A picture that was read, with the outcome of its file."""
-
-    name: str
-    file: Outcome
-    person: str | None
-    image: Pixels
-    printed: Fingerprint | None
-
-
-_Listed = Iterator[tuple[str, Outcome, str | None, Callable[[], bytes]]]  # name, file, person, reader
-_Sink = Callable[[_Picture, bytes], None]
+_Listed = Iterable[tuple[str, Outcome, Callable[[], bytes]]]  # name, file, reader
+_Picture = tuple[str, Outcome, Pixels, Fingerprint | None]  # name, file, image, fingerprint
+_Releases = Iterator[tuple[str, bytes]]  # name, content of its release
 
 
 class Worker:
@@ -191,58 +163,50 @@ class Worker:
         """Release files, or one shard."""
         if is_shard(items[0].name):
             return [self._shard(items[0])]
-        item_of = {item.name: item for item in items}
-        files = {item.name: Outcome(source=item.name, stamp=item.stamp) for item in items}
-
-        def sink(picture: _Picture, content: bytes) -> None:
-            assert self.job.target is not None
-            item, file = item_of[picture.name], picture.file
-            self.job.target.put(item.output, content, replace=item.ours)
+        files = {item.name: Outcome(item.name, item.stamp) for item in items}
+        item_of, read = {item.name: item for item in items}, self.job.source.read
+        releases = self._release_all([(name, file, partial(read, name)) for name, file in files.items()])
+        for name, content in releases:
+            file, item = files[name], item_of[name]
+            if self.job.target is None:
+                continue
+            try:
+                self.job.target.put(item.output, content, replace=item.ours)
+            except OSError as error:
+                files[name] = self._failed(file, error)
+                continue
             file.output, file.size = item.output, len(content)
             file.sha256 = hashlib.sha256(content).hexdigest()
-
-        read = self.job.source.read
-        listed = ((name, file, self.job.person(name), partial(read, name)) for name, file in files.items())
-        self._release_all(listed, sink)
         return list(files.values())
 
     def _shard(self, item: Item) -> Outcome:
-        file = Outcome(source=item.name, stamp=item.stamp)
-        try:
-            if self.job.target is None:
-                self._release_all(self._members(file), lambda picture, content: None)
-                return file
-            with self.job.target.file(item.output, replace=item.ours) as temporary:
-                self._write_shard(temporary, file)
-                with temporary.open("rb") as written:
-                    file.sha256 = hashlib.file_digest(written, "sha256").hexdigest()
-                file.size = temporary.stat().st_size
-            file.output = item.output
-        except (DamagedTarError, OSError) as error:
-            cause = self._cause_of(error) if isinstance(error, OSError) else str(error)
-            failed = Outcome(source=item.name, stamp=item.stamp, charged=file.charged)
-            return failed.fail(cause, item.name)
-        return file
-
-    def _write_shard(self, path: Path, file: Outcome) -> None:
-        """Write the releases of a shard, without other metadata; new names in their order.
+        """Release a shard into a shard without other metadata; new names in their order.
 
         The order of the originals would tell which releases are of one folder.
         """
-        places: list[tuple[str, int, int]] = []
-        with tempfile.TemporaryFile(dir=path.parent) as waiting:
-
-            def sink(picture: _Picture, content: bytes) -> None:
-                places.append((self.job.output(picture.name), waiting.tell(), len(content)))
-                waiting.write(content)
-
-            self._release_all(self._members(file), sink)
-            with tarfile.open(path, "w") as out:
-                for name, start, size in sorted(places) if self.job.config.rename else places:
-                    member = tarfile.TarInfo(name)
-                    member.size = size
-                    waiting.seek(start)
-                    out.addfile(member, waiting)
+        file, places = Outcome(item.name, item.stamp), list[tuple[str, int, int]]()
+        releases = self._release_all(self._members(file))
+        try:
+            if self.job.target is None:
+                deque(releases, maxlen=0)
+                return file
+            with self.job.target.file(item.output, replace=item.ours) as path:
+                with tempfile.TemporaryFile(dir=path.parent) as waiting, tarfile.open(path, "w") as out:
+                    for name, content in releases:
+                        places.append((self.job.output(name), waiting.tell(), len(content)))
+                        waiting.write(content)
+                    for name, start, size in sorted(places) if self.job.config.rename else places:
+                        member = tarfile.TarInfo(name)
+                        member.size = size
+                        waiting.seek(start)
+                        out.addfile(member, waiting)
+                with path.open("rb") as written:
+                    file.sha256 = hashlib.file_digest(written, "sha256").hexdigest()
+                file.size = path.stat().st_size
+            file.output = item.output
+        except (DamagedTarError, OSError) as error:
+            return self._failed(file, error)
+        return file
 
     def _members(self, file: Outcome) -> _Listed:
         """Yield the images of a shard. Raises DamagedTarError."""
@@ -266,90 +230,79 @@ class Worker:
                         file.fail("more bytes than allowed", member.name)
                     else:
                         outputs.add(self.job.output(name))
-                        person = self.job.person(file.source) or self.job.person(name)
-                        yield name, file, person, partial(bytes, head + read())
+                        yield name, file, partial(bytes, head + read())
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise DamagedTarError(f"a tar file that cannot be read ({reason})") from error
 
-    def _release_all(self, listed: _Listed, sink: _Sink) -> None:
+    def _release_all(self, listed: _Listed) -> _Releases:
         """Read images and release them in groups that are charged together, each of one shape."""
         groups: dict[tuple[int, ...], list[_Picture]] = {}
         size = 0
-        for name, file, person, read in listed:
+        for name, file, read in listed:
             try:
-                image = read_as(read(), name, self.job.config.channels, file)
-                printed = None
-                if self.job.config.size is not None:
-                    image, printed = look(image, self.job.config.size)
+                image, printed = read_as(read(), name, self.job.config, file)
             except (ImageError, MissingExtraError) as error:
                 file.fail(error.cause if isinstance(error, ImageError) else str(error), name)
                 continue
-            groups.setdefault(image.shape, []).append(_Picture(name, file, person, image, printed))
+            groups.setdefault(image.shape, []).append((name, file, image, printed))
             size += image.size
             if size >= _GROUP_BYTES:
-                for pictures in groups.values():
-                    self._release(pictures, sink)
+                yield from chain.from_iterable(map(self._release, groups.values()))
                 groups, size = {}, 0
-        for pictures in groups.values():
-            self._release(pictures, sink)
+        yield from chain.from_iterable(map(self._release, groups.values()))
 
-    def _release(self, pictures: list[_Picture], sink: _Sink) -> None:
+    def _release(self, pictures: list[_Picture]) -> _Releases:
         """Charge and release images of one shape; if one of them is refused, each by itself."""
-        whole = self.job.config.size is None  # then their fingerprints are computed as a batch
+        config, person = self.job.config, self.job.person
+        names, files, pixels, prints = zip(*pictures, strict=True)
+        people = [person(file.source) or person(name) for name, file in zip(names, files, strict=True)]
+        # Without a size, the fingerprints are computed as a batch.
+        printed = None if config.size is None else prints
         try:
             release, new, _ = releasing.charge_and_release(
-                self._protection,
-                np.stack([picture.image for picture in pictures]),
-                self.ledger,
-                people=[picture.person for picture in pictures],
-                names=[picture.name for picture in pictures],
-                printed=None if whole else [picture.printed for picture in pictures],
+                self._protection, np.stack(pixels), self.ledger, people=people, names=names, printed=printed
             )
         except SpecError:
-            for picture in pictures:
-                picture.file.fail(f"an image that {portable(self.job.spec)} does not fit", picture.name)
+            for name, file in zip(names, files, strict=True):
+                file.fail(f"an image that {portable(self.job.spec)} does not fit", name)
             return
         except (BudgetExceededError, ImageError) as error:
             if len(pictures) == 1:
-                pictures[0].file.fail(error.cause, pictures[0].name, str(error))
-                return
-            for picture in pictures:
-                self._release([picture], sink)
+                files[0].fail(error.cause, names[0], str(error))
+            else:
+                yield from chain.from_iterable(self._release([picture]) for picture in pictures)
             return
-        pictures[0].file.charged += new
-        files: Iterator[bytes] = repeat(b"")
+        files[0].charged += new
+        contents: Iterable[bytes] = repeat(b"")
         if self.job.target is not None:
-            files = encode_files(release, self.job.config, made_of=self._artefact)
+            contents = encode_files(release, config, made_of=self._artefact)
         boxes = getattr(release, "boxes", repeat(None))  # for a protection of parts
-        for picture, content, count in zip(pictures, files, boxes, strict=False):
-            file, (channels, height, width) = picture.file, picture.image.shape
-            try:
-                if self.job.target is not None:
-                    sink(picture, content)
-            except OSError as error:
-                file.fail(self._cause_of(error), picture.name)
-                continue
-            file.shapes[channels, height, width] += 1
-            if self.job.config.people and picture.person is None:
+        for name, file, who, content, count in zip(names, files, people, contents, boxes, strict=False):
+            file.shapes[pixels[0].shape] += 1
+            if config.people and who is None:
                 file.counts[NOBODY] += 1
             if count is not None:
                 file.counts[BOXES] += count
             if count == 0:
-                file.without.append(picture.name)
+                file.without.append(name)
+            yield name, content
 
-    def _cause_of(self, error: OSError) -> str:
-        """Say why this one file cannot be written. Raises OSError if every other file would fail, too."""
-        if error.errno == errno.ENAMETOOLONG:
-            return "a name that is too long for the target"
-        if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
-            return "a file from outside this run has its name"
-        cure = "finished work is kept: fix that, and run the same command again to resume"
-        raise OSError(error.errno, f"{error.strerror}; {cure}", str(self.job.target)) from error
+    def _failed(self, file: Outcome, error: OSError | DamagedTarError) -> Outcome:
+        """Return the outcome of a file whose release cannot be written. Raises OSError if no other can."""
+        if isinstance(error, DamagedTarError):
+            cause = str(error)
+        elif error.errno == errno.ENAMETOOLONG:
+            cause = "a name that is too long for the target"
+        elif isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
+            cause = "a file from outside this run has its name"
+        else:
+            cure = "finished work is kept: fix that, and run the same command again to resume"
+            raise OSError(error.errno, f"{error.strerror}; {cure}", str(self.job.target)) from error
+        return Outcome(file.source, file.stamp, charged=file.charged).fail(cause, file.source)
 
 
-# The worker of this thread, for its last job: tasks of the same job reuse it.
-_mine = threading.local()
+_mine = threading.local()  # the worker of this thread: tasks of the same job reuse it
 
 
 def release_items(job: Job, items: list[Item], ledger: Callable[[], Ledger]) -> list[Outcome]:
@@ -361,6 +314,5 @@ def release_items(job: Job, items: list[Item], ledger: Callable[[], Ledger]) -> 
 
 def close() -> None:
     """Close the ledger after a job whose tasks ran in this thread."""
-    if getattr(_mine, "worker", None) is not None:
-        _mine.worker.ledger.close()
-        _mine.worker = None
+    if worker := _mine.__dict__.pop("worker", None):
+        worker.ledger.close()

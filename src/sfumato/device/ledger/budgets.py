@@ -4,13 +4,14 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from functools import lru_cache
+from typing import Literal
 
-from sfumato.dp.guarantee import Guarantee, proof_of, round_up
-from sfumato.dp.naming import ASSUMED, BY_STRENGTH, NOTHING_KNOWN, Assumption, Information, Proof, compose
+from sfumato.dp.guarantee import Definition, Guarantee, proof_of, round_up
+from sfumato.dp.naming import ASSUMED, BY_STRENGTH, NOTHING_KNOWN, Assumption, Information, Proof
 from sfumato.errors import BudgetExceededError, ConfigError
 
-_Definition = Literal["pure", "gaussian", "concentrated", "bits", "releases", "naming"]
+_Definition = Definition | Literal["bits", "releases", "naming"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,24 +23,26 @@ class Budget:
     depend on earlier releases, as long as the budget was fixed first (privacy filters: Rogers et al. 2016,
     Smith & Thakurta 2022, Feldman & Zrnic 2021). An (ε, δ) budget becomes the ρ that implies it.
 
-    "releases" counts different releases, whatever is proved of them. It proves nothing: it stops a requester
-    who asks for one image again and again, under specs that differ in the last digit, to average the noise.
+    "releases" counts different releases. It proves nothing: it stops a requester who asks for one image again
+    and again, under specs that differ in the last digit, to average the noise.
 
-    "bits" adds up information: log2 of the number of possible releases, so that n codes of b bits cost n·b
-    and an answer of k classes costs log2 k. After B bits, nobody names the right one of N equally likely
-    people with a chance above 2^B / N (sfumato.dp.naming). Noise does not lower this cost.
+    "bits" adds up information: log2 of the number of possible releases, n·b for n codes of b bits, log2 k for
+    an answer of k classes. After B bits, nobody names the right one of N equally likely people with a chance
+    above 2^B / N (sfumato.dp.naming). Noise does not lower this cost.
 
     "naming" limits the chance that somebody names a person among N people, given all that is proved about
-    their releases of a period together, under a stated assumption. It is not a sum: the histograms of two
-    batches together have fewer values.
+    their releases of a period together, under a stated assumption. It is no sum: see dp.naming.compose.
     """
 
     definition: _Definition
     # ε, μ^2, ρ, bits or a number of releases; for naming, the bits by which a guess among N people may
     # improve. Infinite lifts the default.
     amount: float
-    pixels: int
     words: str  # as the user wrote it
+    pixels: int = 1
+    people: int = 0  # N of naming
+    period: str = "ever"  # of which releases count, for naming
+    assuming: Assumption = "none"  # for naming
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
@@ -48,11 +51,8 @@ class Budget:
         All but "releases" and "bits" accept ",pixels=4". The other form is "naming=1%,of=1000", which
         accepts ",per=year" and ",assuming=exchangeable". Raises ConfigError, which lists the forms.
         """
-        words = text.replace(" ", "")
         if text.startswith("naming="):
-            named = _parse_naming(text)
-            bits = math.log2(named.share * named.people)
-            return cls(definition="naming", amount=bits, pixels=1, words=words)
+            return _parse_naming(text)
         values: dict[str, float] = {}
         for part in text.split(","):
             key, _, number = part.strip().partition("=")
@@ -71,51 +71,49 @@ class Budget:
         key, amount = next(iter(values.items()), ("", 0.0))
         if len(values) != 1 or key not in _KEYS or (delta is not None and key != "epsilon"):
             raise ConfigError(f"budget {text!r}: {_FORMS}")
-        if pixels is not None and key in ("releases", "bits"):
-            raise ConfigError(f"budget {text!r}: a number of {key} takes no number of pixels: {_FORMS}")
         definition = _KEYS[key]
+        if pixels is not None and definition not in _SUMMED:
+            raise ConfigError(f"budget {text!r}: a number of {key} takes no number of pixels: {_FORMS}")
         if delta is not None:
             definition, amount = "concentrated", _rho_of(amount, delta)
         elif definition == "gaussian":
             amount **= 2
         if amount <= 0:
             raise ConfigError(f"budget {text!r} is so small that nothing fits it: {_FORMS}")
-        return cls(definition=definition, amount=amount, pixels=int(pixels or 1), words=words)
+        words = text.replace(" ", "")
+        return cls(definition=definition, amount=amount, words=words, pixels=int(pixels or 1))
 
     def cost(self, guarantees: Sequence[Guarantee], information: Information = NOTHING_KNOWN) -> float:
         """Return the cost that a release adds to the sum, by the best of its guarantees.
 
         Raises BudgetExceededError if nothing is proved of it, or nothing in the unit of this budget.
         """
-        if self.definition == "releases":
-            return 1.0
-        if self.definition == "bits":
-            held = math.isfinite(information.outputs)
-        elif self.definition == "naming":
-            held = proof_of(guarantees, information, releases=1) != Proof(releases=1)
-        else:
-            held = bool(guarantees)
-        if not held:
-            missing, cure, _ = _WORDS[self.definition]
-            raise BudgetExceededError(f"{missing}, so no budget{cure}", cause=missing)
-        if self.definition == "bits":
-            return information.outputs
-        if self.definition == "naming":
-            return 0.0  # it is checked for all releases together, once they are recorded
-        costs = []
-        for guarantee in guarantees:
-            # A guarantee for m pixels holds for fewer; for more, take steps of m.
-            group = guarantee if guarantee.pixels >= self.pixels else guarantee.group(self.pixels)
-            try:
-                value = group.to(self.definition).value
-            except ConfigError as error:
-                raise BudgetExceededError(
-                    f"it is {guarantee.definition} and the budget is {self.definition}: {error}; "
-                    "budgets in rho, or in epsilon with a delta, hold every definition",
-                    cause=f"it is {guarantee.definition}",
-                ) from error
-            costs.append(value * value if self.definition == "gaussian" else value)
+        match self.definition:
+            case "releases":
+                costs = [1.0]
+            case "bits":
+                costs = [information.outputs] if math.isfinite(information.outputs) else []
+            case "naming":  # checked for all releases together, once they are recorded
+                costs = [] if proof_of(guarantees, information, releases=1) == Proof(releases=1) else [0.0]
+            case _:
+                costs = [self._cost_of(guarantee, self.definition) for guarantee in guarantees]
+        if not costs:
+            lack, cure, _ = _WORDS.get(self.definition, _PROVED)
+            raise BudgetExceededError(f"{lack}, so no budget{cure}", cause=lack)
         return min(costs)
+
+    def _cost_of(self, guarantee: Guarantee, definition: Definition) -> float:
+        # A guarantee for m pixels holds for fewer; for more, take steps of m.
+        group = guarantee if guarantee.pixels >= self.pixels else guarantee.group(self.pixels)
+        try:
+            value = group.to(definition).value
+        except ConfigError as error:
+            raise BudgetExceededError(
+                f"it is {guarantee.definition} and the budget is {definition}: {error}; "
+                "budgets in rho, or in epsilon with a delta, hold every definition",
+                cause=f"it is {guarantee.definition}",
+            ) from error
+        return value * value if definition == "gaussian" else value
 
     def refusal(
         self, spent: float, cost: float, subject: str, command: Callable[[str], str], *, copies: bool = True
@@ -129,7 +127,17 @@ class Budget:
         if spent + cost <= self.amount * (1 + 1e-9):
             return None
         if self.definition == "naming":
-            return self._refusal_to_name(spent, subject, command)
+            chance, raised, what = 2**spent / self.people, "none", "nothing would be proved about naming them"
+            if chance < 1:
+                percent = round_up(100 * chance)
+                raised = f"naming={percent}%,of={self.people},per={self.period},assuming={self.assuming}"
+                what = f"somebody could name them in {percent}% of cases"
+            words = (
+                f"with this release of {subject} {what} ({self}): wait, release fewer images, choose a code "
+                f"of fewer bits, or raise the budget: `{command(raised)}`"
+            )
+            more = [f"assuming={each}" for each in BY_STRENGTH[BY_STRENGTH.index(self.assuming) + 1 :]]
+            return words + f"; more is allowed if you may assume more ({' or '.join(more)})" * bool(more)
         symbol = _SUMMED.get(self.definition)
         if math.isinf(spent):
             unit = f", or nothing that adds up in {symbol}" * bool(symbol)
@@ -139,12 +147,12 @@ class Budget:
                 f"number of releases with `{command('releases=5')}`"
             )
         raised = f"or raise the budget: `{command(self.larger(spent + cost))}`"
-        left = f"{max(0.0, self.amount - spent):.4g} of {self.amount:.4g}"
         if self.definition == "releases":
             return (
                 f"{subject} has {spent:.0f} different releases already{', near copies included' * copies}, "
                 f"and may have {self}: ask for one made before, {raised}"
             )
+        left = f"{max(0.0, self.amount - spent):.4g} of {self.amount:.4g}"
         if self.definition == "bits":
             return (
                 f"this release costs {round_up(cost)} bits, and {left} are left for {subject}: release fewer "
@@ -155,22 +163,6 @@ class Budget:
             f"{subject} ({self}): ask for more noise, {raised}"
         )
 
-    def _refusal_to_name(self, spent: float, subject: str, command: Callable[[str], str]) -> str:
-        named = self._named
-        chance = 2**spent / named.people
-        others = {"none": "assuming=shuffled or assuming=exchangeable", "shuffled": "assuming=exchangeable"}
-        more = others.get(named.assuming)
-        cure = f"; more is allowed if you may assume more ({more})" if more else ""
-        raised, what = "none", "nothing would be proved about naming them"
-        if chance < 1:
-            raised = f"naming={round_up(100 * chance)}%,of={named.people},per={named.period}"
-            raised += f",assuming={named.assuming}"
-            what = f"somebody could name them in {round_up(100 * chance)}% of cases"
-        return (
-            f"with this release of {subject} {what} ({self}): wait, release fewer images, choose a code of "
-            f"fewer bits, or raise the budget: `{command(raised)}`{cure}"
-        )
-
     def larger(self, least: float) -> str:
         """Return the words of a budget of this kind that holds a sum: at least twice this one."""
         times = max(2, math.ceil(least / self.amount))
@@ -179,16 +171,7 @@ class Budget:
 
     def since(self, now: float) -> float:
         """Return when the counted period began, in seconds since 1970; only naming has one."""
-        return now - _PERIODS[self._named.period] if self.definition == "naming" else -math.inf
-
-    def bits(self, proofs: Sequence[Proof]) -> float:
-        """For naming: log2 of how much likelier the proofs make it to name the person than guessing."""
-        named = self._named
-        return math.log2(compose(1 / named.people, proofs, assuming=named.assuming).chance * named.people)
-
-    @property
-    def _named(self) -> "_Naming":
-        return _parse_naming(self.words)
+        return now - _PERIODS[self.period]
 
     @property
     def unheld(self) -> str:
@@ -199,7 +182,7 @@ class Budget:
     @property
     def holds_nothing_of(self) -> str:
         """Which releases it always refuses, in words; "" for a number of releases."""
-        return _WORDS[self.definition][2]
+        return _WORDS.get(self.definition, _PROVED)[2]
 
     def describe_spent(self, spent: float) -> str:
         """Say how much is spent, in the unit of the budget."""
@@ -211,7 +194,7 @@ class Budget:
             return f"{symbol} = {spent:.4g} of {self.amount:.4g} is spent"
         words = f"{spent:.4g} of {self.amount:.4g} bits are spent"
         if self.definition == "naming":
-            words += f", which name them in at most {round_up(100 * 2**spent / self._named.people)}% of cases"
+            words += f", which name them in at most {round_up(100 * 2**spent / self.people)}% of cases"
         return words
 
     def __str__(self) -> str:
@@ -220,22 +203,13 @@ class Budget:
         if self.definition == "bits":
             return f"at most {self.amount:.10g} bits"
         if self.definition == "naming":
-            share, people, period, assuming = self._named
-            by = "" if period == "ever" else f", by the releases of any {period}"
-            return f"at most {100 * share:.10g}% named among {people:,} people{by} ({ASSUMED[assuming]})"
+            by = f", by the releases of any {self.period}" * (self.period != "ever")
+            share = f"{100 * 2**self.amount / self.people:.10g}%"
+            return f"at most {share} named among {self.people:,} people{by} ({ASSUMED[self.assuming]})"
         return f"{self.words} for any {self.pixels} pixel{'s' * (self.pixels > 1)}"
 
 
-class _Naming(NamedTuple):
-    """The terms of a budget of naming."""
-
-    share: float
-    people: int
-    period: str
-    assuming: Assumption
-
-
-def _parse_naming(text: str) -> _Naming:
+def _parse_naming(text: str) -> Budget:
     given = dict(part.strip().partition("=")[::2] for part in text.split(","))
     share, people = given.pop("naming", ""), given.pop("of", "")
     period, assumed = given.pop("per", "ever"), given.pop("assuming", "none")
@@ -252,39 +226,31 @@ def _parse_naming(text: str) -> _Naming:
             f"budget {text!r}: to guess among {count:,} people names {100 / count:.3g}% already: allow "
             "more, or say that there are more people (of=)"
         )
-    return _Naming(value, count, period, assuming)
+    words, amount = text.replace(" ", ""), math.log2(value * count)
+    return Budget(
+        definition="naming", amount=amount, words=words, people=count, period=period, assuming=assuming
+    )
 
 
 _SUMMED: dict[str, str] = {"pure": "eps", "gaussian": "mu^2", "concentrated": "rho"}  # these add up
-_CODES = " can hold it: release a code of bits or an answer"
-# For a release that no budget holds: its lack, the refusal with the cure, and the budgets that hold it.
+_KEYS: dict[str, _Definition] = {"releases": "releases", "bits": "bits"}
+_KEYS |= {"epsilon": "pure", "mu": "gaussian", "rho": "concentrated"}
+# For a release that no budget of a kind holds: its lack, the refusal with the cure, and what it does hold.
 _PROVED = (
     "nothing is proved of it",
     " can hold it: use a protection with a proof, such as dp-pix",
     "it holds only releases with a proof, such as dp-pix: a blur, a mosaic (pixelize) or a mask is "
     "refused; an image that had such a release before gets no more releases",
 )
-_WORDS = dict.fromkeys(_SUMMED, _PROVED) | {
+_CODES = " can hold it: release a code of bits or an answer"
+_BITS = "it holds only codes of bits and answers: every other release is refused"
+_NAMING = "it holds releases with a proof about naming, such as a code of bits: a blur is refused"
+_WORDS = {
     "releases": ("", "", ""),
-    "bits": (
-        "its outputs are not counted",
-        f" in bits{_CODES}",
-        "it holds only codes of bits and answers: every other release is refused",
-    ),
-    "naming": (
-        "nothing is proved of it",
-        f" of naming{_CODES}",
-        "it holds releases with a proof about naming, such as a code of bits: a blur is refused",
-    ),
+    "bits": ("its outputs are not counted", f" in bits{_CODES}", _BITS),
+    "naming": (_PROVED[0], f" of naming{_CODES}", _NAMING),
 }
-_KEYS: dict[str, _Definition] = {
-    "releases": "releases",
-    "bits": "bits",
-    "epsilon": "pure",
-    "mu": "gaussian",
-    "rho": "concentrated",
-}
-NO_LIMIT = Budget(definition="releases", amount=math.inf, pixels=1, words="none")
+NO_LIMIT = Budget(definition="releases", amount=math.inf, words="none")
 
 _MOST = 1e18  # the largest number of a budget: later arithmetic cannot overflow
 _PERIODS = {"day": 86_400.0, "week": 604_800.0, "month": 2_592_000.0, "year": 31_536_000.0, "ever": math.inf}
@@ -295,6 +261,7 @@ _FORMS = (
 )
 
 
+@lru_cache(64)
 def _rho_of(epsilon: float, delta: float) -> float:
     """Return a ρ whose zCDP implies (ε, δ)-DP, the largest for small δ. Raises ConfigError unless δ < 1."""
     low, high = 0.0, epsilon + 1  # a larger ρ exists only for a large δ

@@ -1,42 +1,43 @@
 """Charging: releases of images, recorded before they leave, within all budgets that apply.
 
 Near copies are pairs, and a copy of a copy need not be one: a chain of exposures, each a little unlike the
-next, does not become one picture. The pairs do not depend on the order in which images arrive, if the index
-finds them both ways.
+next, does not become one picture. If the index finds pairs both ways, their order does not matter.
 """
 
 import json
 import math
 import os
 import secrets
+import shlex
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import product
 from typing import Any, Literal, NamedTuple
 
-from sfumato.device.ledger import witness
-from sfumato.device.ledger.budgets import Budget
+from sfumato.device.ledger import tables, witness
+from sfumato.device.ledger.budgets import NO_LIMIT, Budget
 from sfumato.device.ledger.near_copies import Fingerprint, near_copies
-from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON, describe, kind_of, option_of, person_scope
-from sfumato.device.ledger.tables import EARLIEST, DamagedError, digest_of_release
+from sfumato.device.ledger.tables import EVERY_IMAGE, EVERY_PERSON, DamagedError, describe, scope_of
 from sfumato.dp.guarantee import Guarantee, proof_of
-from sfumato.dp.naming import NOTHING_KNOWN, Information, Proof
+from sfumato.dp.naming import NOTHING_KNOWN, Information, Proof, compose
 from sfumato.errors import BudgetExceededError, ConfigError
 
 NearCopies = Literal["charge", "refuse", "ignore"]
 
+# 2025, in seconds since 1970: no release was made before there was a ledger. A clock that says so is wrong.
+_EARLIEST = 1_735_689_600.0
 _UNNOTICED = 60.0  # seconds that a clock may be behind the last charge without a word
 # A new image is compared with the images that share the most keys with it. Copies share many keys, others one
 # or two; the number of others grows with the ledger.
 _CANDIDATES = 8
 
-# Queries for numbers of images. An image and its near copies; the image alone; the images of a person and
-# their near copies; of an image and its near copies, those that do not count for a person yet.
+# Queries for numbers of images: an image and its near copies; the images of a person and their near copies;
+# of an image and its near copies, those that do not count for a person yet.
 _COPIES = "select copy from copies where image = ?"
-_ALONE = "select ?"
 # Few of millions of images show one person: the order of the tables matters.
 _OF_PERSON = (
     "select copies.copy from people cross join copies on copies.image = people.image where people.scope = ?"
@@ -82,50 +83,51 @@ def charge(database: sqlite3.Connection, charges: Sequence[Charge], *, option: s
     """Charge releases, within a transaction; `option` names the ledger to a command: see Ledger.charge."""
     settings = dict(database.execute("select key, value from settings").fetchall())
     mode, trial = settings["near copies"], "trial" in settings
-    batch = _Batch(database, read_budgets(database), mode, trial, option)
-    releases, numbers, new = zip(*map(batch.add, charges), strict=True) if charges else ((), (), ())
-    return Charged(list(releases), sum(new), list(numbers))
+    budgets = read_budgets(database)
+    added = [_Charging(database, budgets, mode, trial, option, each).add() for each in charges]
+    releases, numbers, new = map(list, zip(*added, strict=True)) if added else ([], [], [])
+    return Charged(releases, sum(new), numbers)
 
 
 @dataclass(frozen=True)
-class _Batch:
-    """Charges of one transaction, under the budgets and settings that hold in it."""
+class _Charging:
+    """A charge, under the budgets and settings that hold in its transaction."""
 
     database: sqlite3.Connection
     budgets: Budgets
     mode: NearCopies
     trial: bool  # nothing leaves by it, and no release is stored
     option: str
+    charge: Charge
 
-    def add(self, charge: Charge) -> tuple[bytes | None, bytes, bool]:
-        """Charge a release. Returns the release to send, its number, and whether it is new."""
-        terms, proofs = self._terms(charge)
-        image = self._see(charge)
+    def add(self) -> tuple[bytes | None, bytes, bool]:
+        """Charge the release. Returns the one to send, its number, and whether it is new."""
+        charge = self.charge
+        terms, proofs = self._terms()
+        image = self._see()
         row = self.database.execute(
-            "select release, digest, number from charges where image = ? and terms = ?", (image, terms)
+            "select release, number from charges where image = ? and terms = ?", (image, terms)
         ).fetchone()
-        if row is None:
-            self._check_new(charge, image)
         rows = self.database.execute(f"select scope from people where image in ({_COPIES})", (image,))
         people = {scope for (scope,) in rows}
-        named = set() if charge.person is None else {person_scope(charge.person)}
-        self._spend(charge, image, None if row else proofs, people, named)
+        named = set() if charge.person is None else {scope_of(charge.person)}
+        if row is None and self.mode == "refuse" and (likeness := self._likeness(image)):
+            raise BudgetExceededError(
+                f"{charge.spec}: {likeness}. Two versions of one photograph? Release one of them, or let "
+                f"them share a budget with `sfumato ledger near-copies charge{self.option}`",
+                cause="a near copy of an image that was released before",
+            )
+        self._check_sums(image, None if row else proofs, people, named)
         for scope in named:
             self.database.execute("insert or ignore into people values (?, ?)", (image, scope))
-        if row is None:
-            number = self._insert(charge, image, terms)
+        release, number = row or self._insert(image, terms)
         if row is None or not named <= people:
-            self._check_naming(charge, people | named)
-        if row is None:
-            return charge.release, number, True
-        release, digest, number = row
-        if not self.trial and digest_of_release(charge.image, release) != digest:
-            raise DamagedError("damaged (a release was changed)")
-        return release, number, False
+            self._check_naming(people | named)
+        return release, number, row is None
 
-    def _terms(self, charge: Charge) -> tuple[int, Proofs]:
+    def _terms(self) -> tuple[int, Proofs]:
         """Read or update the row of a spec and shape, proved for its own pixels and those of all budgets."""
-        key = (charge.spec, *charge.shape)
+        charge, key = self.charge, (self.charge.spec, *self.charge.shape)
         row = self.database.execute(
             "select guarantees, outputs, leakage, id from terms "
             "where spec = ? and channels = ? and height = ? and width = ?",
@@ -136,15 +138,13 @@ class _Batch:
             outputs=min(before.outputs, charge.information.outputs),
             leakage=min(before.leakage, charge.information.leakage),
         )
-        pixels = {budget.pixels for budget in self.budgets.values()}
-        missing: list[int | None] = [*sorted(pixels - {guarantee.pixels for guarantee in known})]
-        if row is not None and not (known and missing) and information == before:
+        pixels: list[int | None] = [*sorted({budget.pixels for budget in self.budgets.values()})]
+        pixels = [m for m in pixels if m not in [guarantee.pixels for guarantee in known]]
+        new = map(charge.guarantee, [None, *pixels] if row is None else pixels if known else ())
+        proved = [*dict.fromkeys([*known, *filter(None, new)])]
+        if row is not None and (proved, information) == (known, before):
             return row[3], (known, information)
-        for m in [None, *missing] if row is None else missing:
-            guarantee = charge.guarantee(m)
-            if guarantee is not None and guarantee not in known:
-                known.append(guarantee)
-        text = json.dumps([asdict(guarantee) for guarantee in known])
+        text = json.dumps([asdict(guarantee) for guarantee in proved])
         bits = [bits if math.isfinite(bits) else None for bits in (information.outputs, information.leakage)]
         (number,) = self.database.execute(
             "insert into terms (spec, channels, height, width, guarantees, outputs, leakage) "
@@ -152,27 +152,25 @@ class _Batch:
             "outputs = excluded.outputs, leakage = excluded.leakage returning id",
             (*key, text, *bits),
         ).fetchone()
-        return number, (known, information)
+        return number, (proved, information)
 
-    def _see(self, charge: Charge) -> int:
+    def _see(self) -> int:
         """Return the number of an image; find its near copies once its fingerprint is known."""
-        query = "select id, fingerprint from images where image = ?"
-        row = self.database.execute(query, (charge.image,)).fetchone()
-        if row is None:
-            row = self.database.execute(
-                "insert into images (image, name) values (?, ?) returning id, fingerprint",
-                (charge.image, os.fsencode(charge.name)),
-            ).fetchone()
-            self.database.execute("insert into copies values (?, ?)", (row[0], row[0]))
-        (number, known), printed = row, charge.fingerprint
-        if printed is None or self.mode == "ignore" or known is not None:
-            return int(number)
-        pairs = [pair for copy in self._near(printed) for pair in ((number, copy), (copy, number))]
-        self.database.execute("update images set fingerprint = ? where id = ?", (printed.bits, number))
-        self.database.executemany(
-            "insert into fingerprint_keys values (?, ?)", [(key, number) for key in set(printed.keys)]
-        )
-        self.database.executemany("insert into copies values (?, ?)", pairs)
+        image, printed = self.charge.image, self.charge.fingerprint
+        row = (image, os.fsencode(self.charge.name))
+        self.database.execute("insert or ignore into images (image, name) values (?, ?)", row)
+        lost = "releases - (select count(*) from charges where image = images.id)"
+        query = f"select id, fingerprint, {lost} from images where image = ?"
+        number, known, missing = self.database.execute(query, (image,)).fetchone()
+        if missing:
+            raise DamagedError(f"damaged ({missing} recorded releases of an image are missing)")
+        pairs = [(number, number)]
+        if printed is not None and self.mode != "ignore" and known is None:
+            pairs += [pair for copy in self._near(printed) for pair in ((number, copy), (copy, number))]
+            self.database.execute("update images set fingerprint = ? where id = ?", (printed.bits, number))
+            keys = [(key, number) for key in printed.keys]
+            self.database.executemany("insert into fingerprint_keys values (?, ?)", keys)
+        self.database.executemany("insert or ignore into copies values (?, ?)", pairs)
         return int(number)
 
     def _near(self, fingerprint: Fingerprint) -> list[int]:
@@ -196,102 +194,84 @@ class _Batch:
                 seen |= dict(others)
         return found
 
-    def _check_new(self, charge: Charge, image: int) -> None:
-        """Check that no charge of an image is missing, and that it is no near copy that is refused."""
-        known, charged = self.database.execute(
-            "select releases, (select count(*) from charges where image = images.id) "
-            "from images where id = ?",
-            (image,),
-        ).fetchone()
-        if charged != known:
-            raise DamagedError(f"damaged ({known} releases of an image are recorded, and {charged} are here)")
-        if self.mode == "refuse" and (likeness := self._likeness(image)):
-            raise BudgetExceededError(
-                f"{charge.spec}: {likeness}. Two versions of one photograph? Release one of them, or let "
-                f"them share a budget with `sfumato ledger near-copies charge{self.option}`",
-                cause="a near copy of an image that was released before",
-            )
-
-    def _spend(
-        self, charge: Charge, image: int, proofs: Proofs | None, people: set[bytes], named: set[bytes]
-    ) -> None:
-        """Check the budgets of an image and of the people in it.
-
-        Without proofs the release was charged before: then it adds only the earlier releases of the image, to
-        a person of `people` who is `named` in it now.
-        """
+    def _check_sums(self, image: int, proofs: Proofs | None, people: set[bytes], named: set[bytes]) -> None:
+        """Check the budgets of an image and its people; if it was charged (no proofs), of who is named."""
         for scope, budget, spent, brought in self._sums(image, proofs is not None, people, named):
-            cause = f"over the budget of {kind_of(scope)}: {budget}"
             subject = "this image" if scope == EVERY_IMAGE else describe(scope)
             command = partial(self._command, scope)
             try:
                 cost = 0.0 if proofs is None else budget.cost(*proofs)
             except BudgetExceededError as error:
-                raise BudgetExceededError(
-                    f"{charge.spec}: {error} (budget of {subject}: {budget}), or count releases instead: "
-                    f"`{command('none')}`, then `{command('releases=5')}`",
-                    cause=f"{cause}, and {error.cause}",
-                ) from error
+                words = f"{error} (budget of {subject}: {budget}), or count releases instead: "
+                words += f"`{command('none')}`, then `{command('releases=5')}`"
+                raise self._over(scope, budget, words, f", and {error.cause}") from error
             if budget.definition == "releases" or math.isinf(brought):
                 spent += brought
             else:
                 cost += brought
             refusal = budget.refusal(spent, cost, subject, command, copies=self.mode != "ignore")
             if refusal and (cost or brought):
-                if math.isinf(spent):
-                    cause += f", and {budget.unheld} made before"
                 likeness = self._likeness(image) if scope == EVERY_IMAGE and self.mode == "charge" else ""
                 words = f"{likeness}{': ' * bool(likeness)}"
                 words += f"{'with the earlier releases of this image, ' * bool(brought)}{refusal}"
-                raise BudgetExceededError(f"{charge.spec}: {words}", cause=cause)
+                why = f", and {budget.unheld} made before" * math.isinf(spent)
+                raise self._over(scope, budget, words, why)
 
     def _sums(
         self, image: int, new: bool, people: set[bytes], named: set[bytes]
     ) -> Iterator[tuple[bytes, Budget, float, float]]:
-        """Yield each budget of an image with its scope, the sum spent, and what is added to it from before.
+        """Yield each budget with its scope, the sum spent, and what is added to it from before.
 
-        The budget of an image applies to it and to each of its near copies, each with its own copies: so no
-        image passes its budget, copies included, in whatever order they arrive.
+        That of an image applies to each of its near copies, with their own: so none passes it in any order.
         """
-        images = _ALONE if self.mode == "ignore" else _COPIES
-        for counted in (False, True):
-            budget = self.budgets.get((EVERY_IMAGE, counted))
-            if new and budget is not None and math.isfinite(budget.amount):
-                for (copy,) in self.database.execute(images, (image,)).fetchall():
-                    yield EVERY_IMAGE, budget, add_up(self.database, budget, images, copy), 0.0
-        for scope, budget in _of_people(people | named, self.budgets):
+        images = "select ?" if self.mode == "ignore" else _COPIES
+        for scope, budget in self._limits({EVERY_IMAGE, *people, *named}):
+            if scope == EVERY_IMAGE:
+                for (copy,) in self.database.execute(images, (image,)).fetchall() if new else ():
+                    yield scope, budget, add_up(self.database, budget, images, copy), 0.0
+                continue
             # Releases of an image that nobody named count for the person who is named now.
             brought = add_up(self.database, budget, _NEW, image, scope) if scope in named else 0.0
             if new or brought:
                 yield scope, budget, sum_by_person(self.database, scope, budget), brought
 
-    def _insert(self, charge: Charge, image: int, terms: int) -> bytes:
-        """Write the next charge of the chain. Returns the number of its release."""
-        before = witness.last(self.database)
-        digest, number = digest_of_release(charge.image, charge.release), secrets.token_bytes(16)
-        named = (before.number + 1, charge.image, charge.spec, *charge.shape)
-        row = (*named, now(self.database), number, digest)
+    def _limits(self, scopes: set[bytes]) -> Iterator[tuple[bytes, Budget]]:
+        """Yield the budgets of each scope; of a person without their own, those of every person."""
+        for scope, counted in product(sorted(scopes), (False, True)):
+            usual = None if scope == EVERY_IMAGE else self.budgets.get((EVERY_PERSON, counted))
+            budget = self.budgets.get((scope, counted), usual)
+            if budget is not None and math.isfinite(budget.amount):
+                yield scope, budget
+
+    def _over(self, scope: bytes, budget: Budget, words: str, why: str = "") -> BudgetExceededError:
+        cause = f"over the budget of {'an image' if scope == EVERY_IMAGE else 'a person'}: {budget}{why}"
+        return BudgetExceededError(f"{self.charge.spec}: {words}", cause=cause)
+
+    def _command(self, scope: bytes, words: str) -> str:
+        person = "" if scope == EVERY_IMAGE else f" --person {shlex.quote(tables.person_of(scope))}"
+        return f"sfumato ledger budget {words}{person}{self.option}"
+
+    def _insert(self, image: int, terms: int) -> tuple[bytes | None, bytes]:
+        """Write the next charge of the chain. Returns its release and number."""
+        charge, (last, link) = self.charge, witness.last(self.database)
+        digest, number = tables.digest_of_release(charge.image, charge.release), secrets.token_bytes(16)
+        row = (last + 1, charge.image, charge.spec, *charge.shape, now(self.database), number, digest)
         release = None if self.trial else charge.release
         self.database.execute(
             "insert into charges values (?, ?, ?, ?, ?, ?, ?, ?)",
-            (row[0], image, terms, *row[-3:], witness.link(before.link, row), release),
+            (row[0], image, terms, *row[-3:], witness.link(link, row), release),
         )
         self.database.execute("update images set releases = releases + 1 where id = ?", (image,))
-        return number
+        return charge.release, number
 
-    def _check_naming(self, charge: Charge, people: set[bytes]) -> None:
+    def _check_naming(self, people: set[bytes]) -> None:
         """Check that all recorded releases together name nobody too often."""
-        for scope, budget in _of_people(people, self.budgets):
+        for scope, budget in self._limits(people):
             if budget.definition == "naming":
                 spent, command = sum_by_person(self.database, scope, budget), partial(self._command, scope)
                 if refusal := budget.refusal(spent, 0.0, describe(scope), command):
-                    cause = f"over the budget of {kind_of(scope)}: {budget}"
                     clock = why_clock_is_wrong(self.database)
-                    words = f"{charge.spec}: {refusal}{'. Also, ' * bool(clock)}{clock}"
-                    raise BudgetExceededError(words, cause=cause)
-
-    def _command(self, scope: bytes, words: str) -> str:
-        return f"sfumato ledger budget {words}{option_of(scope)}{self.option}"
+                    raise self._over(scope, budget, f"{refusal}{'. Also, ' * bool(clock)}{clock}")
 
     def _likeness(self, image: int) -> str:
         """Say which released image this one resembles, and what to do if they differ; "" if there is none."""
@@ -310,13 +290,9 @@ class _Batch:
 
 def read_budgets(database: sqlite3.Connection) -> Budgets:
     """Read all budgets."""
-    rows = database.execute(
-        "select scope, counted, definition, amount, pixels, words from budgets order by scope, counted"
-    )
-    return {
-        (scope, bool(counted)): Budget(definition=kind, amount=amount, pixels=pixels, words=words)
-        for scope, counted, kind, amount, pixels, words in rows
-    }
+    rows = database.execute("select scope, counted, words from budgets order by scope, counted").fetchall()
+    limits = {words: NO_LIMIT if words == NO_LIMIT.words else Budget.parse(words) for _, _, words in rows}
+    return {(scope, bool(counted)): limits[words] for scope, counted, words in rows}
 
 
 def add_up(database: sqlite3.Connection, budget: Budget, images: str, *values: object) -> float:
@@ -332,20 +308,21 @@ def add_up(database: sqlite3.Connection, budget: Budget, images: str, *values: o
 def sum_by_person(database: sqlite3.Connection, scope: bytes, budget: Budget) -> float:
     """Add up all releases of the images of a person, and of their near copies."""
     if budget.definition == "naming":
-        return budget.bits(proofs_of(database, scope, since=budget.since(time.time())))
+        proofs = proofs_of(database, scope, since=budget.since(time.time()))
+        chance = compose(1 / budget.people, proofs, assuming=budget.assuming).chance
+        return max(0.0, math.log2(chance * budget.people))
     return add_up(database, budget, _OF_PERSON, scope)
 
 
 def proofs_of(database: sqlite3.Connection, scope: bytes, *, since: float = -math.inf) -> list[Proof]:
     """Collect the proofs of all releases of images of a person, and of their near copies, since a time.
 
-    Earlier releases do not count, and a near copy of one is no new draw. Releases that a wrong clock dated
-    before EARLIEST always count.
+    A near copy of an earlier one is no new draw. What a wrong clock dated before _EARLIEST always counts.
     """
     rows = database.execute(
         f"select guarantees, outputs, leakage, count(*), {_DRAWS} from charges join terms on "
         f"terms.id = terms where image in ({_OF_PERSON}) and (time > ? or time < ?) group by terms.id",
-        (scope, since, EARLIEST),
+        (scope, since, _EARLIEST),
     )
     return [proof_of(*_proofs(*row), releases=count, draws=draws) for *row, count, draws in rows]
 
@@ -362,13 +339,10 @@ def count_unheld(database: sqlite3.Connection, budget: Budget) -> int:
 
 
 def now(database: sqlite3.Connection) -> float:
-    """Return the time of a charge now, in seconds since 1970: it never runs backwards.
-
-    It is the clock's, but at least that of the charge before, of the ledger's beginning, and of EARLIEST.
-    """
+    """Return the time of a charge now, in seconds since 1970: the clock's, but it never runs backwards."""
     (began,) = database.execute("select value from settings where key = 'began'").fetchone()
     last = database.execute("select time from charges order by id desc limit 1").fetchone()
-    return max(time.time(), EARLIEST, float(began), *(last or ()))
+    return max(time.time(), _EARLIEST, float(began), *(last or ()))
 
 
 def why_clock_is_wrong(database: sqlite3.Connection) -> str:
@@ -381,15 +355,6 @@ def why_clock_is_wrong(database: sqlite3.Connection) -> str:
         f"{latest:%Y-%m-%d %H:%M} before: releases count as of then, and none is outside of a period: set "
         "the clock"
     )
-
-
-def _of_people(people: Iterable[bytes], budgets: Budgets) -> Iterator[tuple[bytes, Budget]]:
-    """Yield the budget of each person: their own, or the one of every person."""
-    for scope in sorted(people):
-        for counted in (False, True):
-            budget = budgets.get((scope, counted), budgets.get((EVERY_PERSON, counted)))
-            if budget is not None and math.isfinite(budget.amount):
-                yield scope, budget
 
 
 def _proofs(text: str, outputs: float | None, leakage: float | None) -> Proofs:

@@ -15,8 +15,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import platformdirs
 
@@ -26,24 +27,15 @@ from sfumato.base.databases import snapshot, transaction
 from sfumato.device.ledger import charging, tables, witness
 from sfumato.device.ledger.budgets import NO_LIMIT, Budget
 from sfumato.device.ledger.charging import Charge, Charged, NearCopies
-from sfumato.device.ledger.scopes import EVERY_PERSON, describe, is_named_person, scope_of, service_name
-from sfumato.device.ledger.tables import MARKS, DamagedError
+from sfumato.device.ledger.tables import MARKS, DamagedError, person_of, scope_of, service_name
 from sfumato.dp import naming
 from sfumato.dp.naming import Assumption, Naming
-from sfumato.errors import ConfigError, LedgerError, did_you_mean
+from sfumato.errors import ConfigError, LedgerError, SfumatoError, did_you_mean
 
 
 def default_path() -> Path:
     """Return the path of this user's ledger."""
     return platformdirs.user_data_path("sfumato") / "ledger.db"
-
-
-class Limit(NamedTuple):
-    """A budget, its scope, and the sum spent: 0 for every image and for every person."""
-
-    scope: bytes
-    budget: Budget
-    spent: float
 
 
 class Pin(NamedTuple):
@@ -61,7 +53,7 @@ class Summary:
     pictures: int
     releases: int
     specs: dict[str, int]
-    budgets: list[Limit]
+    budgets: list[tuple[bytes, Budget, float]]  # scope, budget, spent: 0 for every image and every person
     pins: dict[tuple[str, str], Pin]
 
 
@@ -75,13 +67,26 @@ class Ledger:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open a ledger, or create one, with DEFAULT_BUDGETS, if there is no trace of an earlier one.
 
-        Raises LedgerError if the file is damaged, not a ledger, or of another version, if its folder cannot
-        be written, or if its witness is absent or knows of releases that it lacks. Nothing is changed then: a
-        lost ledger must not pass for an empty one.
+        Raises LedgerError if the file is damaged or not a ledger, if its folder cannot be written, or if its
+        witness is absent or knows of releases that it lacks: a lost ledger must not pass for an empty one.
         """
         self.path = Path(path).absolute()
         self.begun = False
-        file = self._begin_or_find()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not self.path.exists():
+                witness.refuse_to_begin(self.path)
+                # Another process may create it meanwhile: that one is as empty.
+                with suppress(FileExistsError), tables.begin(self.path) as database:
+                    tables.fill(database)
+                self.begun = True
+            file = self.path.stat()
+            os.close(os.open(self.path, os.O_RDWR))
+        except (OSError, sqlite3.Error) as error:
+            reason = databases.why_locked(error, self.path) or getattr(error, "strerror", None) or error
+            raise LedgerError(f"{self.path}: cannot be opened for writing ({reason})") from error
+        if file.st_size == 0:
+            raise LedgerError(f"{self.path}: is empty: restore the ledger from a copy, or name another")
         self._file = (file.st_dev, file.st_ino)
         self._option = "" if self.path == default_path() else f" --ledger {shlex.quote(str(self.path))}"
         with self._errors():
@@ -104,35 +109,13 @@ class Ledger:
             self._database.close()
             raise
 
-    def _begin_or_find(self) -> os.stat_result:
-        """Create the file if it is absent. Returns its status."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            if not self.path.exists():
-                witness.refuse_to_begin(self.path)
-                # Another process may create it meanwhile: that one is as empty.
-                with (
-                    suppress(FileExistsError),
-                    databases.begin(self.path, tables.SCHEMA, MARKS, page_size=tables.PAGE) as database,
-                ):
-                    tables.fill(database)
-                self.begun = True
-            file = self.path.stat()
-            os.close(os.open(self.path, os.O_RDWR))
-        except (OSError, sqlite3.Error) as error:
-            reason = databases.why_locked(error, self.path) or getattr(error, "strerror", None) or error
-            raise LedgerError(f"{self.path}: cannot be opened for writing ({reason})") from error
-        if file.st_size == 0:
-            raise LedgerError(f"{self.path}: is empty: restore the ledger from a copy, or name another")
-        return file
-
     def close(self) -> None:
         """Close the connection, and record the final state of the file in the witness."""
         # Closed already; or damaged, which the next query reports.
         with suppress(sqlite3.Error, LedgerError):
-            if self._is_there():
-                self._database.execute("pragma wal_checkpoint(passive)")
-                self._testify()
+            self._check_there()
+            self._database.execute("pragma wal_checkpoint(passive)")
+            self._testify()
         self._database.close()
 
     def __enter__(self) -> "Ledger":
@@ -145,7 +128,9 @@ class Ledger:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, DamagedError, UnicodeDecodeError, KeyError) as error:
+        except SfumatoError:
+            raise
+        except (sqlite3.Error, DamagedError, AttributeError, KeyError, TypeError, ValueError) as error:
             if words := databases.why_locked(error, self.path):
                 raise LedgerError(f"{self.path}: {words}. Nothing was released") from error
             raise LedgerError(
@@ -163,33 +148,26 @@ class Ledger:
         with self._errors():
             with transaction(self._database):
                 yield
-            if not self._is_there():
-                raise self._loss()
+            self._check_there()
 
-    def _loss(self) -> LedgerError:
-        return LedgerError(
+    def _check_there(self) -> None:
+        with suppress(OSError):
+            file = self.path.stat()
+            if self._has_log:  # SQLite writes there until the last connection closes
+                self.path.with_name(f"{self.path.name}-wal").stat()
+            if (file.st_dev, file.st_ino) == self._file:
+                return
+        raise LedgerError(
             f"{self.path}: was deleted or replaced while in use. The last charges are lost, and nothing of "
             "them leaves. Put the ledger back, or restore a copy with `sfumato ledger restore`"
         )
 
-    def _is_there(self) -> bool:
-        try:
-            file = self.path.stat()
-            if self._has_log:  # SQLite writes there until the last connection closes
-                self.path.with_name(f"{self.path.name}-wal").stat()
-        except OSError:
-            return False
-        return (file.st_dev, file.st_ino) == self._file
-
     def _compare(self) -> tuple[witness.Witness | None, witness.Witness]:
         """Return what the witness knows, and the state of the ledger. Raises LedgerError if they differ."""
         known = witness.read(self.path)
-        try:
+        with suppress(FileNotFoundError):
             state = witness.observe(self.path, self._database)
-        except FileNotFoundError as error:
-            raise self._loss() from error
-        if not self._is_there():
-            raise self._loss()
+        self._check_there()
         cure = f"sfumato ledger restore {shlex.quote(str(self.path))}{self._option}"
         witness.check(self.path, known, state, self._database, cure)
         return known, state
@@ -217,8 +195,7 @@ class Ledger:
             if known is not None and (known.last, known.stamp) == (state.last, state.stamp):
                 return
             try:
-                lasting = known is None or state.last != known.last
-                witness.write(self.path, state, known, lasting=lasting)
+                witness.write(self.path, state, known)
             except OSError as error:
                 raise LedgerError(
                     f"{witness.runs_of(self.path)}: cannot be written ({error.strerror}), and has to record "
@@ -230,8 +207,7 @@ class Ledger:
     def charge(self, charges: Sequence[Charge]) -> Charged:
         """Charge releases before they leave: all of them, or none. It is safe to repeat.
 
-        When this returns, the charges and the witness are on the disk. If the process is killed earlier,
-        nothing has left, and a retry returns the releases as charged (sfumato.device.ledger.witness). Raises
+        When this returns, the charges and the witness are on the disk (sfumato.device.ledger.witness). Raises
         BudgetExceededError if one would pass the budget of its image, with its near copies, or of a person in
         it; LedgerError if the file cannot be written, or was deleted or replaced.
         """
@@ -241,10 +217,7 @@ class Ledger:
         return charged
 
     def find_releases(self, images: Sequence[bytes], spec: str) -> dict[bytes, bytes]:
-        """Map digests of images to the random releases that are stored by a spec, see tables.protection_key.
-
-        Raises LedgerError if a release was changed.
-        """
+        """Map digests of images to their stored random releases by a spec, see tables.protection_key."""
         query = (
             "select release, digest from images join charges on charges.image = images.id join terms on "
             "terms.id = terms where images.image = ? and spec = ?"
@@ -269,15 +242,13 @@ class Ledger:
     @property
     def near_copies(self) -> NearCopies:
         """How near copies of released images are treated: see set_near_copies."""
-        mode: NearCopies
         ((mode,),) = self._read("select value from settings where key = 'near copies'")
-        return mode
+        return cast("NearCopies", mode)
 
     def set_near_copies(self, mode: NearCopies) -> None:
-        """Set how near copies are treated from now on: flipped, cropped, resized or recompressed images.
+        """Set how near copies are treated from now on.
 
-        "charge" gives all near copies of a picture one budget; "refuse" releases none of them once another
-        was released; "ignore" treats them as different images.
+        "charge" gives those of a picture one budget; "refuse" releases only one; "ignore" tells them apart.
         """
         if mode not in ("charge", "refuse", "ignore"):
             raise ConfigError(f"near copies {mode!r}: choose charge, refuse or ignore")
@@ -287,15 +258,12 @@ class Ledger:
     # Budgets and people.
 
     def set_budget(self, budget: Budget | None, *, person: str | None = None) -> float:
-        """Set or lift a limit on further spending.
+        """Set or lift the limit of a person, of every person by themselves (""), or of every image (None).
 
         There is at most one budget of releases and one of proved guarantees. A new budget replaces the one of
-        its kind, and may be below the sum spent already; None lifts both. It is of a person, of every person
-        by themselves (""), or of every image with its near copies (None). That of a person replaces that of
-        every person; lifted, they have no limit.
-
-        Returns the sum spent already (0 for single images and every person); infinite if nothing is proved
-        about one of the releases. Raises ConfigError for naming without a person.
+        its kind, and may be below the sum spent already; None lifts both. That of a person replaces that of
+        every person; lifted, they have no limit. Returns the sum spent already (0 for single images and every
+        person); infinite if nothing is proved about one of the releases.
         """
         if budget is not None and budget.definition == "naming" and person is None:
             raise ConfigError(
@@ -305,14 +273,11 @@ class Ledger:
         with self._changing():
             if budget is not None:
                 tables.insert_budget(self._database, scope, budget)
-                return self._sum(scope, budget)
+                return charging.sum_by_person(self._database, scope, budget)
             self._database.execute("delete from budgets where scope = ?", (scope,))
-            for counted in (False, True) if is_named_person(scope) else ():
+            for counted in (False, True) if person else ():
                 tables.insert_budget(self._database, scope, NO_LIMIT, counted=counted)
             return 0.0
-
-    def _sum(self, scope: bytes, budget: Budget) -> float:
-        return charging.sum_by_person(self._database, scope, budget) if is_named_person(scope) else 0.0
 
     def count_unheld(self, budget: Budget) -> int:
         """Count the images of which nothing more can be released under a budget for every image."""
@@ -322,17 +287,16 @@ class Ledger:
     def people(self) -> list[str]:
         """List the people who are named in images of the ledger, as their names look."""
         rows = self._read("select distinct scope from people order by scope")
-        return [scope.removeprefix(EVERY_PERSON).decode("utf-8", "surrogateescape") for (scope,) in rows]
+        return [person_of(scope) for (scope,) in rows]
 
     def check_person(self, name: str, *, new: bool = False) -> None:
         """Raise ConfigError with the nearest name unless the ledger knows a person ("" is every person).
 
-        A `new` name is allowed unless it looks like a slip: near a known one, and different in more than
-        digits.
+        A `new` name is allowed unless it is near a known one and different in more than digits: a slip.
         """
         with self._errors():
-            scopes = {scope for scope, _ in charging.read_budgets(self._database) if is_named_person(scope)}
-        known = {*self.people(), *(describe(scope).removeprefix("the person ") for scope in scopes)}
+            budgets = charging.read_budgets(self._database)
+        known = {*self.people(), *(person_of(scope) for scope, _ in budgets)} - {""}
         near = difflib.get_close_matches(look(name), known, n=1, cutoff=0.8)
         if new and (not near or re.sub(r"\d", "", near[0]) == re.sub(r"\d", "", look(name))):
             return
@@ -347,8 +311,7 @@ class Ledger:
     ) -> list[Naming]:
         """State how far all releases so far bound naming a person, one statement for each of `candidates`.
 
-        Releases of near copies count, as one draw. Unlike releases are composed (see dp.naming.compose), with
-        the proofs that were known when they were charged. Raises ConfigError for a number below 1.
+        Releases of near copies count, as one draw. Unlike releases are composed (see dp.naming.compose).
         """
         with self._errors():
             proofs = charging.proofs_of(self._database, scope_of(person))
@@ -387,10 +350,7 @@ class Ledger:
     # The whole.
 
     def check(self) -> int:
-        """Read every page, every charge in its chain, every release. Returns the number of releases.
-
-        Raises LedgerError if something changed after it was written.
-        """
+        """Read everything. Returns the number of releases; raises LedgerError if something was changed."""
         with self._errors(), snapshot(self._database):
             return witness.check_all(self._database, releases=not self._trial)
 
@@ -407,29 +367,21 @@ class Ledger:
             "as other on other.id = copy where copies.image = images.id and copy < images.id and "
             "other.releases > 0)"
         )
-        specs = (
-            "select spec, count(*) from charges join terms on terms.id = terms group by spec order by spec"
-        )
+        specs = "select spec, count(*) from charges join terms on terms.id = terms group by 1 order by 1"
+        spent = partial(charging.sum_by_person, self._database)
         with self._errors(), snapshot(self._database):
             ((images,),) = self._read("select count(*) from images where releases > 0")
             ((shown,),) = self._read(pictures)
             counts = dict(self._read(specs))
-            budgets = charging.read_budgets(self._database).items()
-            limits = [Limit(scope, budget, self._sum(scope, budget)) for (scope, _), budget in budgets]
+            budgets = charging.read_budgets(self._database)
+            limits = [(scope, budget, spent(scope, budget)) for (scope, _), budget in budgets.items()]
             rows = self._read("select * from pins order by service, classifier")
         pins = {(service, classifier): Pin(spec, since) for service, classifier, spec, since in rows}
         return Summary(images, shown, sum(counts.values()), counts, limits, pins)
 
     def copy_for_trial(self, path: Path) -> None:
-        """Write a copy with every charge but no release, to find out the cost of a run.
-
-        Releases that are charged in the copy are not stored, and must not leave: it has no witness.
-        """
-        with (
-            self._errors(),
-            snapshot(self._database),
-            databases.begin(path, tables.SCHEMA, MARKS, page_size=tables.PAGE) as copy,
-        ):
+        """Write a copy without releases, which stores none and has no witness: nothing may leave by it."""
+        with self._errors(), snapshot(self._database), tables.begin(path) as copy:
             for (table,) in self._read("select name from sqlite_master where type = 'table'"):
                 columns = "id, image, terms, time, number, digest, link, null" if table == "charges" else "*"
                 rows = self._database.execute(f"select {columns} from {table}")

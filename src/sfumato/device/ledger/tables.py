@@ -1,19 +1,29 @@
-"""The tables of a ledger, the first rows of a new one, and the names and digests in them."""
+"""The tables of a ledger, the first rows of a new one, and the names in them: scopes, services, protections.
+
+A scope is what a budget is of, as bytes: every single image, a person, or every person.
+"""
 
 import hashlib
+import ipaddress
+import posixpath
+import re
 import secrets
+import socket
 import sqlite3
 import time
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
 
-from sfumato.base.databases import Marks
+from sfumato.base import databases
+from sfumato.base.alike import look
 from sfumato.device.ledger.budgets import Budget
-from sfumato.device.ledger.scopes import EVERY_IMAGE, EVERY_PERSON
+from sfumato.errors import ConfigError
 from sfumato.protect.spec import files_of, with_files
 
-MARKS = Marks(application=0x5346554D, version=7)  # "SFUM": a ledger
-# 2025, in seconds since 1970: no release was made before there was a ledger. A clock that says so is wrong.
-EARLIEST = 1_735_689_600.0
-PAGE = 16384  # releases are large: twice as fast as 4096
+MARKS = databases.Marks(application=0x5346554D, version=7)  # "SFUM": a ledger
+EVERY_IMAGE, EVERY_PERSON = b"", b"person:"
+_PORTS = {"http": 80, "https": 443}
 
 # The budgets of a new ledger: for an image, and for all images of one person.
 DEFAULT_BUDGETS = {EVERY_IMAGE: Budget.parse("releases=5"), EVERY_PERSON: Budget.parse("releases=30")}
@@ -43,7 +53,7 @@ create table pins (  -- the protection that each service may ask for
     primary key (service, classifier)
 );
 create table budgets (
-    scope blob not null,  -- see scopes; '' is every single image
+    scope blob not null,  -- of an image or a person
     counted integer not null,  -- 1 for a number of releases, 0 for proved guarantees
     definition text not null, amount real not null, pixels integer not null, words text not null,
     primary key (scope, counted)
@@ -70,20 +80,73 @@ create table charges (
 """
 
 
+def begin(path: Path) -> AbstractContextManager[sqlite3.Connection]:
+    """Begin a database with these tables. Releases are large: pages of 16 KiB are twice as fast as of 4."""
+    return databases.begin(path, SCHEMA, MARKS, page_size=16384)
+
+
 class DamagedError(Exception):
     """Something in a ledger is not as the ledger wrote it."""
 
 
 def protection_key(spec: str, made_of: str | None) -> str:
-    """Return the name of a protection in a ledger: its spec, with the digest of its file instead of the path.
+    """Return the name of a protection in a ledger: its canonical spec, with the digest of its file as path.
 
-    A file is the same protection wherever it lies; a file trained again at the same path is another. The spec
-    is the canonical one; `made_of` is sfumato.protect.release.file_digest_of, None without an artefact.
+    A file is the same protection wherever it lies. `made_of` is sfumato.protect.release.file_digest_of.
     """
     if made_of is None:
         return spec
     digits = made_of[:16]
     return with_files(spec, lambda key, path: digits) if files_of(spec) else f"{spec}@{digits}"
+
+
+def scope_of(person: str | None) -> bytes:
+    """Return the scope of a person ("": every person); of every image without one.
+
+    Names that look alike (sfumato.base.alike) are one person with one budget. Raises ConfigError for a name
+    without a visible character.
+    """
+    if person is None:
+        return EVERY_IMAGE
+    if person and not look(person):
+        raise ConfigError(f"{person!a} is not the name of a person: its characters are invisible: rename it")
+    return EVERY_PERSON + look(person).encode("utf-8", "surrogateescape")
+
+
+def person_of(scope: bytes) -> str:
+    """Return the name of the person of a scope; "" for every image or person."""
+    return scope.removeprefix(EVERY_PERSON).decode("utf-8", "surrogateescape")
+
+
+def describe(scope: bytes) -> str:
+    """Describe a scope: "every image", "every person" or "the person anna"."""
+    if person := person_of(scope):
+        return f"the person {person}"
+    return "every image" if scope == EVERY_IMAGE else "every person"
+
+
+def service_name(url: str) -> str:
+    """Return the canonical address of a service, however it is typed; another text is returned unchanged.
+
+    It is in lower case and ASCII (IDNA), without dot, default port or slash at the end.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+        if not host or parts.scheme not in _PORTS:
+            return url
+        if ":" in host:
+            host = f"[{ipaddress.ip_address(host)}]"
+        elif re.fullmatch(r"[0-9a-fx.]+", host):
+            with suppress(OSError):  # 127.1 is 127.0.0.1
+                host = socket.inet_ntoa(socket.inet_aton(host))
+        else:
+            host = host.encode("idna").decode()
+    except ValueError:
+        return url
+    path = posixpath.normpath(parts.path).strip("/")
+    end = "" if port in (None, _PORTS[parts.scheme]) else f":{port}"
+    return f"{parts.scheme}://{host}{end}{'' if path in ('', '.') else f'/{path}'}"
 
 
 def digest_of_release(image: bytes, release: bytes | None) -> bytes | None:

@@ -1,20 +1,18 @@
 """The chain of charges, its witness in a file of its own, and what to do once a ledger is lost.
 
-Each charge digests the one before, so that none can be lost or changed unnoticed. The last link stands for
-all: it tells a ledger from a copy made before its last releases, and from one that continued elsewhere. A
-person can still forge a ledger: the chain has no secret.
-
-Neither a new ledger nor such a copy must silently replace a lost one: noise would be drawn again, and budgets
-would be full again. So the witness, in the folder of the journals, holds the last link. It protects against
-accidents; people who want to can delete both files.
+Each charge digests the one before, so that none can be lost or changed unnoticed. The last link tells a
+ledger from a copy made before its last releases, and from one that continued elsewhere. Neither these nor a
+new ledger must silently replace a lost one: noise would be drawn again, and budgets would be full again. So
+the witness, in the folder of the journals, holds the last link. It protects against accidents: people who
+want to can forge a chain, which has no secret, or delete both files.
 
 A batch of charges leaves in four steps. A kill or a power cut between any two of them is harmless:
 
 1. The charges are made in a transaction. If it does not end, there are none, and nothing has left.
 2. The transaction is on the disk. If killed now, the ledger is ahead of its witness: the next process that
-   opens it follows the chain from the charge that the witness knows, and records the last. Nothing has left.
+   opens it follows the chain from the charge that the witness knows, and records the last.
 3. The witness is on the disk. It has two lines, which are written in turn: if killed while writing, the
-   broken line does not count, and the other one is that of step 2. Nothing has left.
+   broken line does not count, and the other one is that of step 2.
 4. The releases leave. From now on, the witness knows a charge that no older copy has.
 
 So every ledger that has the charge of the witness has everything that left, whatever comes after that charge.
@@ -26,11 +24,10 @@ import hashlib
 import os
 import sqlite3
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -39,14 +36,8 @@ from sfumato.base.files import whole
 from sfumato.device.ledger.tables import MARKS, DamagedError, digest_of_release
 from sfumato.errors import LedgerError
 
-# The chain.
-
-
-class Last(NamedTuple):
-    """The last charge: its number, which counts all charges, and its link. 0 and b"" without charges."""
-
-    number: int
-    link: bytes
+Charge = tuple[int, bytes]  # its number, which counts all charges, and its link
+_NONE: Charge = (0, b"")
 
 
 def link(before: bytes, row: Iterable[object]) -> bytes:
@@ -54,35 +45,31 @@ def link(before: bytes, row: Iterable[object]) -> bytes:
     return hashlib.sha256(before + ascii(tuple(row)).encode()).digest()[:16]
 
 
-def last(database: sqlite3.Connection) -> Last:
-    """Return the last charge of a ledger."""
-    row = database.execute("select id, link from charges order by id desc limit 1").fetchone()
-    return Last(0, b"") if row is None else Last(*row)
+def last(database: sqlite3.Connection) -> Charge:
+    """Return the last charge of a ledger; (0, b"") without charges."""
+    return database.execute("select id, link from charges order by id desc limit 1").fetchone() or _NONE
 
 
-def holds(database: sqlite3.Connection, charge: Last) -> bool:
+def holds(database: sqlite3.Connection, charge: Charge) -> bool:
     """Whether a charge is in the chain of a ledger."""
     query = "select 1 from charges where id = ? and link = ?"
-    return charge == (0, b"") or database.execute(query, charge).fetchone() is not None
+    return charge == _NONE or database.execute(query, charge).fetchone() is not None
 
 
 def check_all(database: sqlite3.Connection, *, releases: bool = True) -> int:
-    """Read every page, every charge and, if they are stored, every release. Returns their number.
-
-    Raises DamagedError if something changed after it was written.
-    """
+    """Read all pages, charges and stored releases. Returns their number; raises DamagedError."""
     (state,) = database.execute("pragma integrity_check(1)").fetchone()
     if state != "ok":
         raise DamagedError(f"damaged ({state})")
-    count = check_after(database, Last(0, b""), releases=releases)
+    count = check_after(database, _NONE, releases=releases)
     (known,) = database.execute("select coalesce(sum(releases), 0) from images").fetchone()
     if known != count:
         raise DamagedError(f"damaged ({known} releases of images are recorded, and {count} are here)")
     return count
 
 
-def check_after(database: sqlite3.Connection, charge: Last, *, releases: bool = False) -> int:
-    """Follow the chain after a charge. Returns the number of the last; raises DamagedError as `check_all`."""
+def check_after(database: sqlite3.Connection, charge: Charge, *, releases: bool = False) -> int:
+    """Follow the chain after a charge. Returns the number of the last; raises DamagedError."""
     number, expected = charge
     rows = database.execute(
         f"select charges.id, images.image, spec, channels, height, width, time, number, digest, link, "
@@ -117,9 +104,15 @@ class Witness:
     turn: int = 0  # how often the witness was written
 
     @property
-    def last(self) -> Last:
+    def last(self) -> Charge:
         """The last known charge."""
-        return Last(self.releases, bytes.fromhex(self.head))
+        return self.releases, bytes.fromhex(self.head)
+
+    def __str__(self) -> str:
+        day, count = datetime.fromtimestamp(self.began, UTC).date(), f"{self.releases:,} release"
+        return (
+            f"a ledger that was begun on {day} and had charged at least {count}{'s' * (self.releases != 1)}"
+        )
 
 
 _JSON = TypeAdapter(Witness)
@@ -132,6 +125,10 @@ def runs_of(ledger: Path) -> Path:
 
 def _path(ledger: Path) -> Path:
     return runs_of(ledger) / "witness"
+
+
+def _check_of(text: bytes) -> bytes:
+    return hashlib.sha256(text).hexdigest()[:16].encode()
 
 
 def observe(ledger: Path, database: sqlite3.Connection) -> Witness:
@@ -161,25 +158,16 @@ def read(ledger: Path) -> Witness | None:
         ) from error
 
 
-def _check_of(text: bytes) -> bytes:
-    return hashlib.sha256(text).hexdigest()[:16].encode()
-
-
-def write(ledger: Path, now: Witness, before: Witness | None, *, lasting: bool = True) -> None:
-    """Record the state of a ledger, over the older of the two lines; without a state before, in a new file.
-
-    If it is `lasting`, this waits until it is on the disk. Raises OSError if it cannot be written.
-    """
+def write(ledger: Path, now: Witness, before: Witness | None) -> None:
+    """Record the state of a ledger over the older of the two lines; without a state before, in a new file."""
     turn, path = 0 if before is None else before.turn + 1, _path(ledger)
     text = _JSON.dump_json(replace(now, turn=turn))
-    line = b"%s %s" % (_check_of(text), text)
-    assert len(line) < _LINE
-    line = line.ljust(_LINE - 1) + b"\n"
+    line = b"%s %s" % (_check_of(text), text.ljust(_LINE - 18) + b"\n")
+    assert len(line) == _LINE
     if before is not None and path.exists():
         with path.open("r+b", buffering=0) as file:
             os.pwrite(file.fileno(), line, _LINE * (turn % 2))
-            if lasting:
-                os.fsync(file.fileno())
+            os.fsync(file.fileno())
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with whole(path) as temporary:
@@ -195,20 +183,15 @@ def write(ledger: Path, now: Witness, before: Witness | None, *, lasting: bool =
 
 def refuse_to_begin(ledger: Path) -> None:
     """Raise LedgerError if the witness or the journals of an absent ledger exist."""
-    witness, journals = read(ledger), sorted(runs_of(ledger).glob("*.db"))
-    if witness is None and not journals:
+    known, journals = read(ledger), sorted(runs_of(ledger).glob("*.db"))
+    if known is None and not journals:
         return refuse_log(ledger)
-    known = f"a ledger by which {len(journals)} folders were released" if witness is None else _words(witness)
+    what = known or f"a ledger by which {len(journals)} folders were released"
     raise LedgerError(
-        f"{ledger}: no ledger is here, but {runs_of(ledger)} knows of {known}. Without it, noise would be "
+        f"{ledger}: no ledger is here, but {runs_of(ledger)} knows of {what}. Without it, noise would be "
         "drawn and charged again: put it back, bring in a copy with `sfumato ledger restore COPY`, or say "
         "with `sfumato ledger forget` that it is lost"
     )
-
-
-def _words(known: Witness) -> str:
-    day, count = datetime.fromtimestamp(known.began, UTC).date(), known.releases
-    return f"a ledger that was begun on {day} and had charged at least {count:,} release{'s' * (count != 1)}"
 
 
 def refuse_log(ledger: Path) -> None:
@@ -233,7 +216,7 @@ def check(
             f"Releases that an older copy lacks {again}"
         )
     elif known.ledger != now.ledger:
-        reason = f"is not the ledger that lay here before, {_words(known)}, whose releases {again}"
+        reason = f"is not the ledger that lay here before, {known}, whose releases {again}"
     elif now.releases < known.releases:
         reason = f"is a copy made before its last {known.releases - now.releases:,} releases, which {again}"
     elif not holds(database, known.last):
@@ -252,18 +235,16 @@ def check(
 def restore(copy: str | os.PathLike[str], ledger: str | os.PathLike[str]) -> tuple[int, int]:
     """Restore a ledger from a copy; or accept the one at this path, if both paths are the same.
 
-    Returns its releases, and at least how many of the lost one are missing: unknown to it, these are drawn
-    and charged anew if asked for. Raises LedgerError if the copy is damaged or not a ledger, or if another
-    ledger lies at the path and would be lost.
+    Returns its releases, and at least how many of the lost one are missing. Raises LedgerError if the copy is
+    damaged or not a ledger, or if another ledger lies at the path and would be lost.
     """
     source, target = Path(copy).absolute(), Path(ledger).absolute()
     _check_copy(source)
     if target.exists() and not source.samefile(target):
         raise LedgerError(f"{target}: another ledger lies here and would be lost: move it away first")
-    try:
+    known = None
+    with suppress(LedgerError):  # the witness is damaged: its contents are lost, too
         known = read(target)
-    except LedgerError:  # the witness is damaged: its contents are lost, too
-        known = None
     if not target.exists():
         refuse_log(target)
         with whole(target) as temporary:
@@ -282,10 +263,9 @@ def restore(copy: str | os.PathLike[str], ledger: str | os.PathLike[str]) -> tup
 
 
 def forget(ledger: str | os.PathLike[str]) -> None:
-    """Accept that a ledger is lost and allow a new one, to which every image is new.
+    """Accept that a ledger is lost, with the journals of folder jobs: releases then need new folders.
 
-    The journals of folder jobs are removed with it: releases then need new folders. Raises LedgerError if a
-    ledger lies at the path.
+    Raises LedgerError if a ledger lies at the path.
     """
     path = Path(ledger).absolute()
     if path.exists():

@@ -3,32 +3,22 @@
 An audit sees a mechanism as a black box, so its proof holds for the code that ran. It can only convict: a
 bound below the stated value means that no fault was found, not that the mechanism has no fault. `audit` is
 for protections of images, which are cheap to try; `one_run` bounds how much one run leaks about many canaries
-in it; `audit_naming` names people from many releases, and convicts an assumption that does not hold for them.
+in it.
 """
 
-from sfumato.dp.audit.evidence import divergence, lower_limit, round_down, upper_limit
+from sfumato.dp.audit.evidence import round_down
 from sfumato.dp.audit.images import AuditConfig, AuditResult, audit
-from sfumato.dp.audit.naming import NamingAudit, audit_naming
-from sfumato.dp.audit.neighbours import Mechanism, neighbours
+from sfumato.dp.audit.neighbours import Mechanism
 from sfumato.dp.audit.one_release import OneReleaseConfig, audit_release
-from sfumato.dp.audit.one_run import Guesses, OneRunAudit, conclude, guess
+from sfumato.dp.audit.one_run import OneRunAudit
 
 __all__ = [
     "AuditConfig",
     "AuditResult",
-    "Guesses",
     "Mechanism",
-    "NamingAudit",
     "OneReleaseConfig",
     "OneRunAudit",
     "audit",
-    "audit_naming",
     "audit_release",
-    "conclude",
-    "divergence",
-    "guess",
-    "lower_limit",
-    "neighbours",
     "round_down",
-    "upper_limit",
 ]

@@ -25,11 +25,7 @@ def divergence(p: Tensor, q: Tensor, *, definition: Definition, delta: float = 0
     - concentrated: the Rényi divergence of order α between two coins, over α, at the best of many α > 1
       (Bun & Steinke 2016, Definition 1.1 and Lemma 2.2: post-processing).
 
-    Args:
-        p: in [0, 1).
-        q: in (0, 1].
-        definition: as in Guarantee.
-        delta: δ of the approximate definition.
+    p is in [0, 1), q in (0, 1].
     """
     if definition == "gaussian":
         result = torch.special.ndtri(p) - torch.special.ndtri(q)

@@ -7,10 +7,35 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from sfumato.dp.guarantee import Guarantee
+from sfumato.errors import ConfigError
+
 Mechanism = Callable[[Tensor], Tensor]  # (N, C, H, W) uint8 -> (N, C', h, w) uint8
 GREY = 128
 _CALL = 1 << 22  # values in the images of one call of the mechanism, approximately
 _SMALL_CALL = 8  # trials of a call, for half of them: noise that a batch shares then differs between calls
+
+
+def size_of_release(
+    mechanism: Mechanism, stated: Guarantee | None, shape: tuple[int, int, int], pixels: int
+) -> torch.Size:
+    """The (C', h, w) of a release of an image.
+
+    Raises:
+        ConfigError: the guarantee is about another number of pixels, or the releases are not uint8.
+    """
+    if stated is not None and stated.pixels != pixels:
+        raise ConfigError(
+            f"the guarantee is about {stated.pixels} pixels and the audit about {pixels}: "
+            "ask the protection for its guarantee of that many"
+        )
+    released = mechanism(torch.full((1, *shape), GREY, dtype=torch.uint8))
+    if released.dtype != torch.uint8 or released.ndim != 4:
+        raise ConfigError(
+            f"the mechanism returns {released.ndim} axes of {released.dtype}: an audit reads the "
+            "(N, C, h, w) uint8 values that leave the device"
+        )
+    return released.shape[1:]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfumato.dp.audit.neighbours import GREY, Mechanism
+from sfumato.dp.audit.neighbours import GREY, Mechanism, size_of_release
 from sfumato.dp.audit.one_run import Guesses, OneRunAudit, conclude, guess, plan_guesses, proves
 from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import ConfigError
@@ -55,40 +55,25 @@ def audit_release(mechanism: Mechanism, stated: Guarantee | None, config: OneRel
     Smaller cells at a border are left out, and so are neighbours of other kinds: `audit` tries more,
     with many more releases.
 
-    Args:
-        mechanism: protects a batch, with noise of its own.
-        stated: its claim for `config.pixels` pixels; None: no claim, and the bound is on ε.
-        config: the settings.
-
-    Raises:
-        ConfigError: the guarantee is about another number of pixels, the releases are not uint8, or there are
-            too few cells.
+    Arguments are those of `audit`. Raises ConfigError: too few cells, or see size_of_release.
     """
-    if stated is not None and stated.pixels != config.pixels:
-        raise ConfigError(
-            f"the guarantee is about {stated.pixels} pixels and the audit about {config.pixels}: "
-            "ask the protection for its guarantee of that many"
-        )
+    size = size_of_release(mechanism, stated, config.shape, config.pixels)
     if stated is not None and stated.definition == "concentrated":
         stated = stated.to("approximate", delta=config.delta)
     definition, delta = (stated.definition, stated.delta) if stated else ("pure", 0.0)
     grey = torch.full((1, *config.shape), GREY, dtype=torch.uint8)
-    released = mechanism(grey)
-    if released.dtype != torch.uint8 or released.ndim != 4:
-        raise ConfigError(
-            f"the mechanism returns {released.ndim} axes of {released.dtype}: an audit reads the "
-            "(N, C, h, w) uint8 values that leave the device"
-        )
-    cells = _cells(config, released.shape[2:])  # (n, pixels of a group of cells)
+    cells = _cells(config, size[1:])  # (n, pixels of a group of cells)
     places = cells[:, : config.pixels]
     if len(places) * config.releases < _LEAST:
         raise ConfigError(
             f"{len(places)} canaries in a release and {config.releases} releases: fewer than {_LEAST} "
             "canaries prove nothing; take a larger shape, or more releases"
         )
+    # For the number of guesses: it decides how much is proved, and not whether the bound holds.
+    mu = 2.0 if stated is None else stated.value / (1 if stated.definition == "gaussian" else 2)
     each = plan_guesses(
         len(places) * config.releases,
-        mu=_about(stated),
+        mu=mu,
         bound=lambda guesses: proves(guesses, definition, delta=delta, confidence=config.confidence),
     )
     coins = torch.Generator().manual_seed(config.seed)
@@ -140,10 +125,3 @@ def _means_at(values: Tensor, shape: torch.Size, places: Tensor) -> Tensor:
     rows = places // width * values.shape[1] // height
     columns = places % width * values.shape[2] // width
     return values.double().mean(0)[rows, columns].mean(1)
-
-
-def _about(stated: Guarantee | None) -> float:
-    """A μ for the number of guesses: it decides how much is proved, and not whether the bound holds."""
-    if stated is None:
-        return 2.0
-    return stated.value if stated.definition == "gaussian" else stated.value / 2

@@ -56,16 +56,9 @@ class Guesses:
 def guess(scores: Tensor, inserted: Tensor, *, guesses: int) -> Guesses:
     """Guesses the canaries whose scores are farthest from 0: in if above, out if below.
 
-    Ties are broken by the order of canaries, which is independent of the coins. The scores decide how many
-    are guessed in and how many out, as they may: only the number of guesses must be known before.
-
-    Args:
-        scores: (m,) from the release, above 0 for a canary that seems to be in; NaN is guessed last.
-        inserted: (m,) bool, the coins.
-        guesses: r.
-
-    Raises:
-        ConfigError: more guesses than canaries, or unequal numbers of scores and coins.
+    Ties are broken by the order of canaries, which is independent of the coins. The (m,) scores, above 0 for
+    a canary that seems to be in, decide how many are guessed in and how many out, as they may: only the
+    number of guesses must be known before. NaN is guessed last.
     """
     if len(scores) != len(inserted) or not 0 <= guesses <= len(scores):
         raise ConfigError(
@@ -85,11 +78,6 @@ def p_value(guesses: Guesses, *, epsilon: float, delta: float) -> float:
     approximate DP. With X ~ Binomial(r, e^ε / (1 + e^ε)), as for randomised response:
 
         P(V >= v) <= P(X >= v) + 2 m δ max over i of 1, ..., v of P(v > X >= v - i) / i.
-
-    Args:
-        guesses: m, r and v.
-        epsilon: ε >= 0.
-        delta: δ in [0, 1].
     """
     r, v = guesses.guesses, guesses.right
     if v == 0:
@@ -101,17 +89,6 @@ def p_value(guesses: Guesses, *, epsilon: float, delta: float) -> float:
     below = chances[:v].flip(0).cumsum(0)  # (v,): P(v > X >= v - i) for i = 1, ..., v
     alpha = (below / torch.arange(1, v + 1)).max().item()
     return min(1.0, beta + 2 * guesses.canaries * delta * alpha)
-
-
-def epsilon_bound(guesses: Guesses, *, delta: float = 0.0, confidence: float) -> float:
-    """The largest ε >= 0 that `p_value` refutes at δ; 0 if it refutes none.
-
-    With a probability of at least `confidence` it is at most the ε of the run: whatever refutes an ε refutes
-    all smaller ones, which promise more.
-    """
-    _check(confidence, delta)
-    alpha = 1 - confidence
-    return _largest_refuted(lambda epsilon: p_value(guesses, epsilon=epsilon, delta=delta) <= alpha)
 
 
 def refutes_mu(guesses: Guesses, *, mu: float, alpha: float) -> bool:
@@ -140,27 +117,12 @@ def refutes_mu(guesses: Guesses, *, mu: float, alpha: float) -> bool:
     return right + wrong > r / m * (1 + 1e-12)
 
 
-def mu_bound(guesses: Guesses, *, confidence: float) -> float:
-    """The largest μ that `refutes_mu` refutes; 0 if it refutes none.
-
-    It holds for mechanisms with the trade-off curve of Gaussians: it convicts one that states a μ, and says
-    nothing about one that states (ε, δ) alone.
-    """
-    _check(confidence, 0.0)
-    return _largest_refuted(lambda mu: refutes_mu(guesses, mu=mu, alpha=1 - confidence))
-
-
 def plan_guesses(canaries: int, *, mu: float, bound: Callable[[Guesses], float]) -> int:
     """The number of guesses with the largest expected bound, if a canary moves its score by μ deviations.
 
     It depends on the stated value, not on the run, so it may choose the number. Many guesses are right less
     often, and few prove little. If no number is expected to prove anything, it is half of the canaries, which
-    convicts a gross fault.
-
-    Args:
-        canaries: m.
-        mu: the stated μ of one canary, or an approximation.
-        bound: the bound to make large.
+    convicts a gross fault. `mu` may be an approximation, and `bound` is the bound to make large.
     """
     # The distance of a score from the middle, for a thousand canaries with equal chances.
     quantiles = torch.special.ndtri((torch.arange(1000, dtype=torch.float64) + 0.5) / 1000)
@@ -229,16 +191,26 @@ class OneRunAudit:
 
 
 def proves(guesses: Guesses, definition: Definition, *, delta: float = 0.0, confidence: float) -> float:
-    """A lower bound on the ε or μ of the run.
+    """The largest ε at δ, or μ, that the guesses refute: a lower bound; 0 if they refute none.
+
+    With a probability of at least `confidence` it is at most that of the run: whatever refutes a value
+    refutes all smaller ones, which promise more. A μ holds for mechanisms with the trade-off curve of
+    Gaussians: it convicts one that states a μ, and says nothing about one that states (ε, δ) alone.
 
     Raises:
-        ConfigError: zCDP, for which no bound from one run is known here: state it as (ε, δ).
+        ConfigError: zCDP, for which no bound from one run is known here: state it as (ε, δ); or a number out
+            of range.
     """
+    if not 0 < confidence < 1:
+        raise ConfigError(f"confidence={confidence:g}: it lies between 0 and 1, as 0.99")
+    if not 0 <= delta < 1:
+        raise ConfigError(f"delta={delta:g}: at least 0 and below 1")
     if definition == "concentrated":
         raise ConfigError("zCDP: no bound from one run is known; audit its (eps, delta)")
+    alpha = 1 - confidence
     if definition == "gaussian":
-        return mu_bound(guesses, confidence=confidence)
-    return epsilon_bound(guesses, delta=delta, confidence=confidence)
+        return _largest_refuted(lambda mu: refutes_mu(guesses, mu=mu, alpha=alpha))
+    return _largest_refuted(lambda epsilon: p_value(guesses, epsilon=epsilon, delta=delta) <= alpha)
 
 
 def conclude(
@@ -286,10 +258,3 @@ def _largest_refuted(refuted: Callable[[float], bool]) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if refuted(middle) else (low, middle)
     return low
-
-
-def _check(confidence: float, delta: float) -> None:
-    if not 0 < confidence < 1:
-        raise ConfigError(f"confidence={confidence:g}: it lies between 0 and 1, as 0.99")
-    if not 0 <= delta < 1:
-        raise ConfigError(f"delta={delta:g}: at least 0 and below 1")

@@ -21,23 +21,21 @@ number and rounded is a Gaussian mechanism, rounded; with 2^40 steps, a discrete
 rounded one, up to a factor of 1 ± 2^-73 within 40 deviations: 2^-33 of ε for 10^6 values in 10^6 steps.
 """
 
-from sfumato.dp.clipping.moments import Moments
-from sfumato.dp.clipping.noise import Draw, fresh_gaussian
 from sfumato.dp.clipping.policies import (
     POLICIES,
     AdaClip,
     Automatic,
+    ClippingPolicy,
     Fixed,
     MetaClip,
+    Outcome,
+    Part,
     Quantile,
     parse,
+    policy_of,
     split,
 )
-from sfumato.dp.clipping.policy import ClippingPolicy, Outcome, Part
-from sfumato.dp.clipping.rows import clip_rows, normalise_rows
-from sfumato.dp.clipping.starts import private_start
-from sfumato.dp.clipping.tree import TreeNoise
-from sfumato.dp.clipping.tree import height as tree_height
+from sfumato.dp.clipping.rows import Draw, clip_rows, fresh_gaussian, normalise_rows
 
 __all__ = [
     "POLICIES",
@@ -47,16 +45,13 @@ __all__ = [
     "Draw",
     "Fixed",
     "MetaClip",
-    "Moments",
     "Outcome",
     "Part",
     "Quantile",
-    "TreeNoise",
     "clip_rows",
     "fresh_gaussian",
     "normalise_rows",
     "parse",
-    "private_start",
+    "policy_of",
     "split",
-    "tree_height",
 ]

@@ -1,12 +1,16 @@
-"""The rows of tasks: their norms, and clipping to a norm."""
+"""The rows of tasks: their norms, clipping to a norm, and noise on the grid of their sums."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
+from fractions import Fraction
 
 import torch
 from torch import Tensor
 
+from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ConfigError
+
+Draw = Callable[[tuple[int, ...], float], Tensor]  # shape, standard deviation -> Gaussian noise, float64
 
 # Vectors are cut slightly below C: far more than float64 loses in norms of 10^6 values and in sums of tasks.
 BELOW = 1 - 1e-9
@@ -45,13 +49,8 @@ def normalise_rows(contributions: Tensor, *, stability: float) -> Tensor:
 
 def row_norms(contributions: Tensor) -> Tensor:
     """(T, P) -> (T,) float64; 0 for rows that are not finite."""
-    scaled = [_scale(row) for row in single_rows(contributions)]
+    scaled = [_scale(row[None]) for row in contributions]
     return torch.tensor([float(peak * unit.norm()) for _, unit, peak in scaled], dtype=torch.float64)
-
-
-def single_rows(contributions: Tensor) -> Iterator[Tensor]:
-    """(T, P) -> T rows, each as (1, P)."""
-    return (contributions[i : i + 1] for i in range(len(contributions)))
 
 
 def finite_rows(contributions: Tensor) -> Tensor:
@@ -78,6 +77,23 @@ def _scale(contributions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         rows, peaks = torch.where(finite, rows, 0.0), torch.where(finite, peaks, 0.0)
     peaks = peaks.clamp(min=torch.finfo(torch.float64).tiny)
     return rows, rows / peaks, peaks
+
+
+def fresh_gaussian(shape: tuple[int, ...], std: float) -> Tensor:
+    """Noise from the operating system's entropy, for real runs. -> float64 of `shape`.
+
+    A discrete Gaussian on a grid (see the package); its deviation is `std`, or up to 2^-40 of it more.
+    """
+    if not std:
+        return torch.zeros(shape, dtype=torch.float64)
+    step = grid_of(std)
+    drawn = fresh_noise().discrete_gaussian(shape or (1,), variance=Fraction(math.ceil(std / step) ** 2))
+    return (torch.from_numpy(drawn).double() * step).reshape(shape)
+
+
+def grid_of(std: float) -> float:
+    """The step of the grid of noise: a power of two, 2^40 to 2^41 of them in the deviation."""
+    return 2.0 ** (math.frexp(std)[1] - 41)
 
 
 def check_above_0(name: str, value: float) -> None:

@@ -14,14 +14,24 @@ small: the bound for one output is max_i π_i P_i(y) / P(y), which can be 1.
 
 Releases are those of one person, of the same image or of different ones, with fresh noise for each; by one
 protection, or by several (`compose`). Many releases prove nearly nothing without an assumption about them
-(`series`): the assumption is a part of the statement, and is printed with it.
+(`bound`): the assumption is a part of the statement, and is printed with it.
 
 In all functions, `prior` is π, or the priors of all people (many use only the largest: their formulas have
 only π), `releases` is n >= 1, each with fresh noise, and `assuming` is the assumption about them. A number
 out of range raises ConfigError.
 """
 
-from sfumato.dp.naming.bound import Bound, Prior, discrete, gaussian_ball, gaussian_cube, least, log_rank
+from sfumato.dp.naming.bound import (
+    ASSUMED,
+    BY_STRENGTH,
+    Assumption,
+    Bound,
+    Prior,
+    discrete,
+    gaussian_ball,
+    least,
+    log_rank,
+)
 from sfumato.dp.naming.many import NOTHING_KNOWN, Information, Proof, compose
 from sfumato.dp.naming.one import (
     MOST_OUTPUTS,
@@ -29,15 +39,12 @@ from sfumato.dp.naming.one import (
     concentrated,
     counting,
     discrete_mu,
-    exact,
     flipped_bits,
     gaussian,
-    leakage,
     of_each,
     pure,
     randomised_response,
 )
-from sfumato.dp.naming.series import ASSUMED, BY_STRENGTH, Assumption
 from sfumato.dp.naming.statement import Naming, make_statement, prior_of, sentence, sentences
 
 __all__ = [
@@ -57,12 +64,9 @@ __all__ = [
     "counting",
     "discrete",
     "discrete_mu",
-    "exact",
     "flipped_bits",
     "gaussian",
     "gaussian_ball",
-    "gaussian_cube",
-    "leakage",
     "least",
     "log_rank",
     "make_statement",

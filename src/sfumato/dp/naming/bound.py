@@ -1,15 +1,34 @@
 """The parts of every bound: priors, ranges of numbers, rounding that only loses; and what follows from one.
 
-Volumes: Gaussian noise on bounded numbers, by the Wills functional of a ball and of a cube. Ranks: a lower
-bound on the rank of the right person in anybody's list of guesses, which is log-rank privacy, proved.
+Volumes: Gaussian noise on bounded numbers, by the Wills functional of a ball. Ranks: a lower bound on the
+rank of the right person in anybody's list of guesses, which is log-rank privacy, proved. Series:
+
+n releases of one person: the factor by which they multiply the best guess, and the assumption it needs.
+
+All factors are Σ_y max_s P_s(y) over the observed y: the exponential of the maximal leakage (Issa, Wagner &
+Kamath 2020, arXiv:1807.07878), so naming is at most the factor times π. M outputs, n releases:
+
+- "none": a sequence, M^n.
+- "one image": all n show one image, and only noise differs: M, for they reveal no more than its true output.
+- "shuffled": only the histogram is seen, one of binom(n + M - 1, M - 1) (the types of Csiszár).
+- "exchangeable": given the person, releases are draws from a distribution θ that is theirs, or drawn once for
+  them (de Finetti). Then P_s(y) <= max_θ Π θ_{y_i}, whose sum over all sequences is the Shtarkov sum C(M, n)
+  of the multinomial (Shtarkov 1987). Nobody need shuffle.
+
+A burst, images of one scene, breaks the last: 10 photographs of one smile are not 10 draws. So near copies
+are ONE draw, released by any protection, and each further release of them counts in full, as in a
+sequence: y = (z, w) with one release of each burst in z gives Σ_y max_s P_s(z)·P_s(w|z) <= C(M, bursts)·
+M^(n - bursts). Drifting releases are not one distribution either: a statement is for a period in which θ
+stays, and the factors of periods multiply.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import ConfigError
 
@@ -90,39 +109,24 @@ def gaussian_ball(prior: Prior, *, dimensions: int, ratio: float, releases: int 
     n releases are a point of C^n, whose functional is W^n. If the SAME numbers are released n times, with
     fresh noise each, their mean says all, and one release at c·√n/σ is the bound.
 
-    An average over people, images and noise. For the discrete Gaussian see `discrete`.
-
-    Args:
-        dimensions: d >= 1.
-        ratio: c/σ >= 0: the RADIUS to the noise's standard deviation in each number.
+    An average over people, images and noise. For the discrete Gaussian see `discrete`. `dimensions` is d >=
+    1, `ratio` c/σ >= 0: the RADIUS to the noise's standard deviation in each number.
     """
     d, n = check_count("dimensions", dimensions), check_count("releases", releases)
     scaled = check_number("ratio", ratio) / math.sqrt(2 * math.pi)
-    source = "Wills functional of a ball: Wills 1973, Hadwiger 1975; Mourtada 2023"
-    if not scaled or math.isinf(scaled):
-        return _wills(prior, scaled, d, n, source)
-    terms = [  # ln V_j / (σ√2π)^j; binom(d, j) is d! / j! (d - j)!
-        math.lgamma(d + 1) - math.lgamma(j + 1) - math.lgamma(d - j + 1)
-        + _log_ball(d) - _log_ball(d - j) + j * math.log(scaled)
-        for j in range(1, d + 1)
-    ]  # fmt: skip
-    top = max(terms)
-    rest = top + math.log(math.fsum(math.exp(term - top) for term in terms))
-    return _wills(prior, np.logaddexp(0.0, rest).item(), d, n, source)
-
-
-def gaussian_cube(prior: Prior, *, dimensions: int, ratio: float, releases: int = 1) -> Bound:
-    """Gaussian noise on d numbers, each from -c to c: π·(1 + 2c / (σ√2π))^(d·n).
-
-    The Wills functional of the cube of side 2c: see `gaussian_ball`, also for the source and the average.
-
-    Args:
-        dimensions: d >= 1.
-        ratio: c/σ >= 0: half the side to the noise's standard deviation in each number.
-    """
-    d, n = check_count("dimensions", dimensions), check_count("releases", releases)
-    logarithm = d * math.log1p(2 * check_number("ratio", ratio) / math.sqrt(2 * math.pi))
-    return _wills(prior, logarithm, d, n, "Wills functional of a cube: Wills 1973; Mourtada 2023")
+    source, best = "Wills functional of a ball: Wills 1973, Hadwiger 1975; Mourtada 2023", best_guess(prior)
+    logarithm = scaled
+    if scaled and math.isfinite(scaled):
+        terms = [  # ln V_j / (σ√2π)^j; binom(d, j) is d! / j! (d - j)!
+            math.lgamma(d + 1) - math.lgamma(j + 1) - math.lgamma(d - j + 1)
+            + _log_ball(d) - _log_ball(d - j) + j * math.log(scaled)
+            for j in range(1, d + 1)
+        ]  # fmt: skip
+        top = max(terms)
+        rest = top + math.log(math.fsum(math.exp(term - top) for term in terms))
+        logarithm = np.logaddexp(0.0, rest).item()
+    # The logarithm loses as many digits as factorials do, and n multiplies the loss.
+    return bound_of(best, math.log(best) + n * logarithm * (1 + 1e-12 * (1 + d)), source)
 
 
 def discrete(bound: Bound, *, dimensions: int, step: float, releases: int = 1) -> Bound:
@@ -135,23 +139,14 @@ def discrete(bound: Bound, *, dimensions: int, step: float, releases: int = 1) -
     noise, and so is the chance of any adversary, times that factor for every number released. Rounding only
     loses.
 
-    Args:
-        bound: for continuous noise, of the same numbers and releases.
-        dimensions: d >= 1. The numbers lie on the grid before noise is added.
-        step: h/σ >= 0.
+    `bound` is for continuous noise, of the same numbers and releases, d `dimensions` that lie on the grid
+    before noise is added; `step` is h/σ >= 0.
     """
     d, n = check_count("dimensions", dimensions), check_count("releases", releases)
     excess = n * d * check_number("step", step) ** 2 / 24
     if bound.chance >= 1 or excess > -math.log(bound.chance):
         return Bound(1.0, bound.source)
     return Bound(min(1.0, bound.chance * math.exp(excess) * (1 + UP)), f"{bound.source}; on a grid")
-
-
-def _wills(prior: Prior, logarithm: float, dimensions: int, releases: int, source: str) -> Bound:
-    best = best_guess(prior)
-    # The logarithm loses as many digits as factorials do, and n multiplies the loss.
-    growth = releases * logarithm * (1 + 1e-12 * (1 + dimensions))
-    return bound_of(best, math.log(best) + growth, source)
 
 
 def _log_ball(dimensions: int) -> float:
@@ -175,13 +170,9 @@ def log_rank(bound: Callable[[float], Bound], *, people: int, largest: float | N
     Source: Osia et al. 2018, Definition 10, for the measure; the above.
 
     Args:
-        bound: π -> the upper bound on the chance to name somebody, such as named(...) of one protection,
-            one number of releases and one assumption.
+        bound: π -> the upper bound on the chance to name somebody, by one assumption about some releases.
         people: N >= 2.
         largest: π of the likeliest person; None for 1/N.
-
-    Raises:
-        ConfigError: one person.
     """
     if check_count("people", people) < 2:
         raise ConfigError("people=1: a rank is among at least 2")
@@ -195,3 +186,109 @@ def log_rank(bound: Callable[[float], Bound], *, people: int, largest: float | N
         total += math.log((last + 1) / k) * left
         k = last + 1
     return total / math.log(people) * (1 - 1e-12)
+
+
+Assumption = Literal["none", "one image", "shuffled", "exchangeable"]
+
+ASSUMED: dict[Assumption, str] = {
+    "none": "nothing is assumed of the images",
+    "one image": "assumed: all releases are of one image",
+    "shuffled": "assumed: they leave as one shuffled batch without times, so that nobody sees their order",
+    "exchangeable": (
+        "assumed: given the person, each is an independent draw from one distribution, which stays the same "
+        "over all of them; near copies (a burst) are one draw"
+    ),
+}
+
+COUNTED: dict[Assumption, str] = {
+    "none": "counting of outputs: Smith 2009, Thm. 1",
+    "one image": "outputs of one image: Issa, Wagner & Kamath 2020, Thm. 1",
+    "shuffled": "counting of histograms: Smith 2009, Thm. 1",
+    "exchangeable": "Shtarkov sum: Shtarkov 1987; Kontkanen & Myllymäki 2007",
+}
+BY_STRENGTH: tuple[Assumption, ...] = ("none", "shuffled", "exchangeable")  # each proves more
+_MOST_TERMS = 1_000_000  # of a sum; with more, only the factor of a sequence is claimed
+_MOST_SHUFFLED = 2_000  # flipped bits of a batch, whose sum has n³ terms
+_BEYOND = 700.0  # from this logarithm on, nothing is proved for any prior
+
+
+def log_factor(*, outputs: int, releases: int, assuming: Assumption) -> float:
+    """ln of the factor of n releases without noise: see above. With noise on M outputs it is no larger.
+
+    Rounded up by more than floating point loses, like `log_flipped`.
+    """
+    m, n = check_count("outputs", outputs), check_count("releases", releases)
+    sequence = n * math.log(m)
+    if assuming == "one image":
+        return math.log(m)
+    if assuming == "none" or n == 1:
+        return sequence
+    types = _log_types(m, n)
+    return min(sequence, types, _log_shtarkov(m, n) if assuming == "exchangeable" else math.inf)
+
+
+def log_flipped(*, flip: float, releases: int, assuming: Assumption) -> float:
+    """ln of the factor of ONE bit, n times, each time flipped with probability q by itself.
+
+    - "one image": Σ_k binom(n, k) max(q^k (1-q)^(n-k), q^(n-k) (1-q)^k), twice as often as most are right.
+    - "shuffled": Σ_k max_m P(Bin(m, 1-q) + Bin(n-m, q) = k), m of the n true bits being ones.
+    - "exchangeable": Σ_k binom(n, k) max θ^k (1-θ)^(n-k) over q <= θ <= 1-q: a Shtarkov sum, without noise
+      that of M = 2.
+
+    Returns:
+        Infinity if there are too many terms.
+    """
+    q, n = flip, releases
+    if n > _MOST_TERMS or (assuming == "shuffled" and n > _MOST_SHUFFLED):
+        return math.inf
+    match assuming:
+        case "none":
+            return n * math.log(2 - 2 * q)
+        case "one image":
+            terms = np.maximum(binomial(n, q, 1 - q), binomial(n, 1 - q, q))
+        case "shuffled":
+            terms = np.zeros(n + 1)
+            for ones in range(n + 1):
+                seen = np.convolve(binomial(ones, 1 - q, q), binomial(n - ones, q, 1 - q))
+                terms = np.maximum(terms, seen)
+        case "exchangeable":
+            share = np.clip(np.arange(n + 1) / n, q, 1 - q)
+            terms = binomial(n, share, 1 - share)
+    return math.log(math.fsum(terms)) + UP_PER_STEP * n
+
+
+def binomial(draws: int, success: ArrayLike, failure: ArrayLike) -> NDArray[np.float64]:
+    """binom(n, k) p^k (1-p)^(n-k) for k from 0 to n, of one p or each its own; 0^0 is 1.
+
+    Both chances are given, since 1 - p would lose digits.
+    """
+    k = np.arange(draws + 1)
+    factorials = np.array([math.lgamma(i + 1) for i in range(draws + 1)])
+    with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
+        hit, missed = (
+            np.where(count == 0, 0.0, count * np.log(chance))
+            for count, chance in ((k, success), (draws - k, failure))
+        )
+        terms: NDArray[np.float64] = np.exp(factorials[-1] - factorials - factorials[::-1] + hit + missed)
+    return terms
+
+
+def _log_types(outputs: int, releases: int) -> float:
+    """ln binom(n + M - 1, M - 1), as a sum that loses no digits."""
+    few, many = sorted((outputs - 1, releases))
+    if few > _MOST_TERMS:
+        return math.inf
+    return math.fsum(math.log1p(many / i) for i in range(1, few + 1))
+
+
+@lru_cache(maxsize=256)
+def _log_shtarkov(outputs: int, releases: int) -> float:
+    """ln C(M, n): C(1) = 1, C(2) summed, C(M + 2) = C(M + 1) + n/M C(M) (Kontkanen & Myllymäki 2007)."""
+    if max(outputs, releases) > _MOST_TERMS:
+        return math.inf
+    before, now = 0.0, log_flipped(flip=0.0, releases=releases, assuming="exchangeable")
+    for m in range(1, outputs - 1):
+        before, now = now, float(np.logaddexp(now, math.log(releases / m) + before))
+        if now > _BEYOND:
+            return math.inf
+    return now + UP_PER_STEP * outputs if outputs > 1 else 0.0

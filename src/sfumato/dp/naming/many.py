@@ -4,9 +4,18 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
-from sfumato.dp.naming.bound import UP, Bound, Prior, best_guess, check_number, least
+from sfumato.dp.naming.bound import (
+    COUNTED,
+    UP,
+    Assumption,
+    Bound,
+    Prior,
+    best_guess,
+    check_number,
+    least,
+    log_factor,
+)
 from sfumato.dp.naming.one import concentrated, gaussian, pure
-from sfumato.dp.naming.series import COUNTED, Assumption, log_factor
 
 _MOST_BITS = 60  # with more outputs only a sequence is counted
 _LEAKAGE = "maximal leakage, added up: Issa, Wagner & Kamath 2020"
@@ -19,9 +28,6 @@ class Information:
     Attributes:
         outputs: log2 of the number of different releases.
         leakage: the maximal leakage, log2 Σ_y max_x p(y|x); without noise it is `outputs`.
-
-    Raises:
-        ConfigError: less than 0.
     """
 
     outputs: float = math.inf
@@ -45,9 +51,6 @@ class Proof:
         draws: how many of them are exchangeable: one of each burst of near copies; None for all.
         leakage: of one release, in bits: log2 Σ_y max_x p(y|x).
         epsilon, mu, rho: of one release, of any image against ONE reference.
-
-    Raises:
-        ConfigError: less than 0.
     """
 
     releases: int
@@ -69,7 +72,7 @@ class Proof:
         draws, outputs = self.releases, round(2**self.outputs)
         if assumption == "exchangeable" and self.draws is not None:
             draws = min(draws, max(1, self.draws))
-        # Further releases of a burst count in full; see `series`.
+        # Further releases of a burst count in full; see `bound`.
         factor = log_factor(outputs=outputs, releases=draws, assuming=assumption) / math.log(2)
         bits = factor + (self.releases - draws) * min(self.leakage, self.outputs)
         return replace(self, leakage=min(self.leakage, bits / self.releases))
@@ -90,16 +93,10 @@ def compose(prior: Prior, proofs: Sequence[Proof], *, assuming: Assumption = "no
     images, outputs and noise. It holds for protections that were chosen before the first release. For many
     releases by ONE noisy protection, its own bound may be smaller.
 
-    The factors of `series` multiply likewise, one for each protection: each is Σ_y max_s P_s(y) at least, for
+    The factors of `bound` multiply likewise, one for each protection: each is Σ_y max_s P_s(y) at least, for
     those exchangeable together, P_s(y_1, y_2) <= max_θ Π θ_{y_1} · max_θ' Π θ'_{y_2}.
 
-    Args:
-        prior: π, or the priors of all people.
-        proofs: one for each protection.
-        assuming: the assumption about the releases by each.
-
-    Raises:
-        ConfigError: a prior out of range.
+    `proofs` has one for each protection, `assuming` is the assumption about the releases by each.
     """
     best = best_guess(prior)
     made = [proof.assuming(assuming) for proof in proofs if proof.releases]
@@ -108,7 +105,7 @@ def compose(prior: Prior, proofs: Sequence[Proof], *, assuming: Assumption = "no
         return Bound(best, "nothing was released")
     bounds = [
         bound
-        for cost, private in ((_epsilon, _by_epsilon), (_mu_squared, _by_mu), (_rho, _by_rho))
+        for cost, private in zip(_COSTS, (_by_epsilon, _by_mu, _by_rho), strict=True)
         for leaking, noisy in _splits(made, cost)
         for bound in (_product(leaking, private(prior, noisy), theorem, noisy=bool(noisy)),)
     ]
@@ -116,18 +113,7 @@ def compose(prior: Prior, proofs: Sequence[Proof], *, assuming: Assumption = "no
 
 
 _Cost = Callable[[Proof], float]
-
-
-def _epsilon(proof: Proof) -> float:
-    return proof.epsilon
-
-
-def _mu_squared(proof: Proof) -> float:
-    return proof.mu * proof.mu
-
-
-def _rho(proof: Proof) -> float:
-    return proof.rho
+_COSTS: tuple[_Cost, ...] = (lambda p: p.epsilon, lambda p: p.mu * p.mu, lambda p: p.rho)
 
 
 def _splits(proofs: Sequence[Proof], cost: _Cost) -> Iterator[tuple[list[Proof], list[Proof]]]:
@@ -163,7 +149,7 @@ def _by_epsilon(prior: Prior, proofs: Sequence[Proof]) -> Bound:
 
 
 def _by_mu(prior: Prior, proofs: Sequence[Proof]) -> Bound:
-    return gaussian(prior, mu=math.sqrt(math.fsum(proof.releases * _mu_squared(proof) for proof in proofs)))
+    return gaussian(prior, mu=math.sqrt(math.fsum(proof.releases * proof.mu**2 for proof in proofs)))
 
 
 def _by_rho(prior: Prior, proofs: Sequence[Proof]) -> Bound:

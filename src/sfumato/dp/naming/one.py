@@ -1,6 +1,6 @@
 """One release: few outputs, with or without noise; and differential privacy from a centre.
 
-Outputs: counting, randomised response, leakage. Centre: one reference, the same for all people.
+Outputs: counting, randomised response. Centre: one reference, the same for all people.
 """
 
 import math
@@ -11,17 +11,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.dp.naming.bound import (
+    COUNTED,
+    Assumption,
     Bound,
     Prior,
     best_guess,
+    binomial,
     bound_of,
     check_count,
     check_number,
     check_prior,
     distribution,
     least,
+    log_factor,
+    log_flipped,
 )
-from sfumato.dp.naming.series import COUNTED, Assumption, binomial, log_factor, log_flipped
 from sfumato.errors import ConfigError
 
 MOST_OUTPUTS = 2**12  # of a table of people
@@ -32,15 +36,12 @@ _MOST_PIECES = 10_000_000  # that are sorted; with more, only the largest prior 
 def counting(prior: Prior, *, outputs: int, releases: int = 1, assuming: Assumption = "none") -> Bound:
     """M possible outputs: at most the sum of the M largest priors, at most M·π. n releases have M^n outputs.
 
-    The factor M^n is less if more is assumed, see `series`; F need not be whole. For Q(y) = max_i P_i(y) / F,
+    The factor M^n is less if more is assumed, see `bound`; F need not be whole. For Q(y) = max_i P_i(y) / F,
     a distribution, P_i(A) <= min(1, F·Q(A)): the Q(A_i) of "they guess i" sum to 1, and Σ π_i P_i(A_i) is
     largest if each of the F largest priors has 1/F of it.
 
     Source: Smith 2009, "On the foundations of quantitative information flow", Theorem 1 for equally likely
     people. Exact for outputs without noise, if M of them single out a person.
-
-    Args:
-        outputs: M, at least 1; 2^b for b bits.
     """
     priors, n = check_prior(prior), check_count("releases", releases)
     growth = log_factor(outputs=outputs, releases=n, assuming=assuming)
@@ -66,10 +67,7 @@ def randomised_response(
     Source: Warner 1965; Kairouz, Oh & Viswanath 2016 (k-ary); as a bound on guessing, Polyanskiy, Poor &
     Verdú 2010, Sec. III-E (the meta-converse). An average over people, over all words, and over the lies.
 
-    Args:
-        outputs: k >= 1 words.
-        epsilon: ε >= 0, of one word; infinite for no lies.
-        releases: n >= 1 words that a person releases.
+    `outputs` is k >= 1, `epsilon` is that of one word, infinite for no lies.
     """
     k, n = check_count("outputs", outputs), check_count("releases", releases)
     lies = (k - 1) * math.exp(-check_number("epsilon", epsilon))  # of all words together, to the truth
@@ -86,11 +84,8 @@ def flipped_bits(
 
     At most (2 - 2p)^(n·b)·π, and less if π is above 2^-(n·b); exact for all 2^b codes equally likely. For the
     average see `randomised_response`. Under an assumption about n releases, the least of that, of
-    the count without noise, and of series.log_flipped: for one image with any b, otherwise for one bit.
-
-    Args:
-        bits: b >= 1.
-        flip: p from 0, without noise, to 0.5, which erases the bit.
+    the count without noise, and of log_flipped: for one image with any b, otherwise for one bit. `flip` is p
+    from 0, without noise, to 0.5, which erases the bit.
     """
     if not 0 <= flip <= 0.5:
         raise ConfigError(f"flip={flip:g}: a bit is flipped with a probability from 0 to 0.5")
@@ -115,56 +110,21 @@ def _least(
     return least(bound, counted, flips)
 
 
-def leakage(prior: Prior, *, channel: ArrayLike, releases: int = 1) -> Bound:
-    """Any protection with few outputs, by its table: π·(Σ_y max_x p(y|x))^n.
-
-    Source: Issa, Wagner & Kamath 2020, arXiv:1807.07878, Theorem 1: the logarithm of the sum is the maximal
-    leakage, the most by which the guessing of ANY function of the image gains; over releases it adds up.
-    An average over people, outputs and noise, for the worst of all secrets.
-
-    Args:
-        channel: (X, Y), p(y|x) of each image, or each class of images that are treated alike.
-
-    Raises:
-        ConfigError: rows that are not probabilities, or a number out of range.
-    """
-    rows, best = _channel(channel), best_guess(prior)
-    exponent = check_count("releases", releases) * math.log(rows.max(axis=0).sum())
-    source = "maximal leakage: Issa, Wagner & Kamath 2020, Thm. 1"
-    return bound_of(best, math.log(best) + max(0.0, exponent), source, steps=releases)
-
-
-def exact(priors: Sequence[float], channel: ArrayLike) -> float:
-    """The exact chance of the best adversary on this table: Σ_y max_s p(s)·p(y|s).
-
-    Args:
-        priors: (S,), p(s) of each person.
-        channel: (S, Y), p(y|s) of each person's releases, whole series of releases included.
-
-    Raises:
-        ConfigError: rows that are not probabilities, or another number of people.
-    """
-    people, rows = _table(priors, channel)
-    return min(1.0, float((people[:, None] * rows).max(axis=0).sum()))
-
-
 def of_each(priors: Sequence[float], channel: ArrayLike) -> NDArray[np.float64]:
-    """How often the best adversary of `exact` is right about each person; on average over priors, `exact`.
+    """How often the best adversary on a table is right about each person.
 
-    People who are equally likely at an output are named in turn. The largest is the worst person: a bound on
-    the average says nothing about them.
+    On average over priors it is Σ_y max_s p(s)·p(y|s), which every bound is above. People who are equally
+    likely at an output are named in turn. The largest is the worst person: a bound on the average says
+    nothing about them.
 
-    Args:
-        priors: (S,), p(s) of each person.
-        channel: (S, Y), p(y|s).
-
-    Returns:
-        (S,) chances.
-
-    Raises:
-        ConfigError: as `exact` does.
+    (S,) p(s) of each person, and (S, Y) p(y|s) of their releases, also of whole series -> (S,) chances.
     """
-    people, rows = _table(priors, channel)
+    people, rows = distribution(priors), np.asarray(channel, dtype=np.float64)
+    if rows.ndim != 2 or not rows.size or not (rows >= 0).all() or not (abs(rows.sum(1) - 1) < 1e-6).all():
+        raise ConfigError("channel: give a row of probabilities, which sum to 1, for each image or person")
+    if len(people) != len(rows):
+        raise ConfigError(f"{len(people)} priors for {len(rows)} people: give a row of the channel to each")
+    rows = rows / rows.sum(1, keepdims=True)
     joint = people[:, None] * rows
     likeliest = joint >= joint.max(axis=0) * (1 - 1e-9)  # ties, despite rounding
     chances: NDArray[np.float64] = (rows * likeliest / likeliest.sum(axis=0)).sum(axis=1)
@@ -203,21 +163,6 @@ def _fill(widths: NDArray[np.float64], gains: NDArray[np.float64], room: float) 
         left = np.maximum(room - before, 0.0)
         share = np.where(left >= widths, 1.0, left / np.where(widths > 0, widths, 1.0))
         return float((share * gains).sum())
-
-
-def _table(priors: Sequence[float], channel: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    people, rows = distribution(priors), _channel(channel)
-    if len(people) != len(rows):
-        raise ConfigError(f"{len(people)} priors for {len(rows)} people: give a row of the channel to each")
-    return people, rows
-
-
-def _channel(channel: ArrayLike) -> NDArray[np.float64]:
-    rows = np.asarray(channel, dtype=np.float64)
-    if rows.ndim != 2 or not rows.size or not (rows >= 0).all() or not (abs(rows.sum(1) - 1) < 1e-6).all():
-        raise ConfigError("channel: give a row of probabilities, which sum to 1, for each image or person")
-    normalised: NDArray[np.float64] = rows / rows.sum(1, keepdims=True)
-    return normalised
 
 
 def gaussian(prior: Prior, *, mu: float, releases: int = 1) -> Bound:
@@ -279,10 +224,8 @@ def pure(prior: Prior, *, epsilon: float, releases: int = 1) -> Bound:
     if later releases depend on earlier ones. With all priors, the levels are spent as in
     `randomised_response`.
 
-    Source: the average and the proof of `gaussian`.
-
-    Args:
-        epsilon: ε >= 0 between the reference and every image, or between any two images.
+    Source: the average and the proof of `gaussian`; ε is between the reference and every image, or between
+    any two images, as ρ and δ are below.
     """
     lie = math.exp(-check_number("epsilon", epsilon))
     truth = (1 / (1 + lie), lie / (1 + lie))
@@ -300,9 +243,6 @@ def concentrated(prior: Prior, *, rho: float, releases: int = 1) -> Bound:
     (Bun & Steinke 2016, Lemma 1.7).
 
     Source: the above; the inequality is Bun & Steinke 2016, Sec. 1. An average over people, images and noise.
-
-    Args:
-        rho: ρ >= 0 between the reference and every image, or between any two images.
     """
     best = best_guess(prior)
     total, limit = check_number("rho", rho) * check_count("releases", releases), -math.log(best)
@@ -317,10 +257,6 @@ def approximate(prior: Prior, *, epsilon: float, delta: float, releases: int = 1
 
     By `gaussian` with the trade-off function of (ε, δ)-DP (Wasserman & Zhou 2010; Dong, Roth & Su 2022, Eq.
     (3)), and basic composition (Dwork & Roth 2014, Theorem 3.16). An average over people, images and noise.
-
-    Args:
-        epsilon: ε >= 0 between the reference and every image, or between any two images.
-        delta: δ from 0 to 1, likewise.
     """
     best, n = best_guess(prior), check_count("releases", releases)
     if not 0 <= delta <= 1:

@@ -4,8 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 
-from sfumato.dp.naming.bound import Bound, Prior, best_guess, check_count
-from sfumato.dp.naming.series import ASSUMED, BY_STRENGTH, Assumption
+from sfumato.dp.naming.bound import (
+    ASSUMED,
+    BY_STRENGTH,
+    Assumption,
+    Bound,
+    Prior,
+    best_guess,
+    check_count,
+)
 from sfumato.errors import ConfigError
 
 _NOTHING = 0.999  # from here on a bound is not worth a sentence

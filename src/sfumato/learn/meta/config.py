@@ -35,34 +35,19 @@ def digest_of_start(path: str | None) -> str | None:
         raise ArtefactError(f"start={path}: {error.strerror}: name a file of `sfumato train meta`") from error
 
 
-_STARTED = ("quantile", "meta-clip")  # the policies that need a first norm, and may find one privately
-NOISES = ("independent", "tree")
-NORMS = ("batch", "group")
-_STEADY = ("fixed", "automatic")  # the policies whose norm does not move
-
-
 @dataclass(frozen=True, kw_only=True)
 class Private:
     """The promise to the tasks of a pool, and how it is kept.
 
     Attributes:
         epsilon, delta: the budget of the whole run, for one task added or removed.
-        clipping: the name of a policy of `dp.clipping`.
-        settings: of that policy.
+        clipping, settings: the name of a policy of `dp.clipping`, and its settings.
         noise_multiplier: the standard deviation of the noise in units of the clipping norm; None for the
             least with which all steps fit the budget. With more of it than fits, the run ends early.
-        start_noise: the policy's first norm is the median of the norms of all tasks of the pool, from a
-            histogram with noise of this standard deviation, which is charged as a separate step; None for
-            a public one among the settings. The norms are of contributions, and for "meta-clip" of inner
-            gradients, which it clips as well.
         inner_noise: for "meta-clip", whose derivative means little if noise costs nothing: Gaussian noise
             of this standard deviation, in units of C, on every inner gradient in training. It proves nothing.
         pool_tasks: None for a pool of tasks that share no class; a number for that many overlapping ones,
             with the weaker promise to an image on the card.
-        noise: "independent": each step draws its tasks by chance and gets its own noise; or "tree"
-            (DP-FTRL): tasks take turns, each once in an epoch, and steps share the noise of a binary
-            tree. `noise_multiplier` is then that of a node. It is for "fixed" and "automatic": if the norm
-            moves, the noise of earlier steps cannot be subtracted.
     """
 
     epsilon: float
@@ -70,26 +55,12 @@ class Private:
     clipping: str = "quantile"
     settings: dict[str, float] = field(default_factory=dict)
     noise_multiplier: float | None = None
-    start_noise: float | None = None
     inner_noise: float = 0.0
     pool_tasks: int | None = None
-    noise: str = "independent"
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
         check_delta(self.delta)
-        if self.noise not in NOISES:
-            raise ConfigError(f"no noise is called {self.noise!r}: {did_you_mean(self.noise, NOISES)}")
-        if self.noise == "tree" and self.clipping not in _STEADY:
-            raise ConfigError(
-                f"noise=tree with {self.clipping}: its norm moves, and the noise of earlier steps could not "
-                f"be subtracted; take {' or '.join(_STEADY)}, or noise=independent"
-            )
-        if self.start_noise is not None and (self.clipping not in _STARTED or "start" in self.settings):
-            raise ConfigError(
-                f"start_noise={self.start_noise:g} with {self.clipping} and {self.settings}: it is for "
-                f"{' and '.join(_STARTED)} without a start among their settings; leave one of the two out"
-            )
         if self.inner_noise and self.clipping != "meta-clip":
             raise ConfigError(
                 f"inner_noise={self.inner_noise:g} with {self.clipping}: it is for meta-clip, which follows "
@@ -109,20 +80,13 @@ class MetaConfig:
             "linear" (for audits).
         width: filters of each convolution; None for the 64 of the source. Noise grows with the root of the
             number of parameters, which grows with the square of this: private runs want it small.
-        norm: of convolutional and strided networks: "batch", over the images of a task, which are known
-            together; or "group", over each image by itself.
         steps: meta-steps.
         tasks: of a meta-step; in a private run the expected number, since each takes part by chance.
-        meta_rate: learning rate of Adam, falling to 0 along a cosine; with the noise of a tree, of descent
-            with momentum 0.9, constant, since only then noise is subtracted, and some 100 times as large.
-        average: the model is the mean of the parameters after all steps; each step counts for this
-            share of the next one; 0 for the parameters after the last step. It costs no budget.
+        meta_rate: learning rate of Adam, falling to 0 along a cosine.
         shifts: the most pixels that every training image is moved by along each axis, before it is protected.
         start: a file of `sfumato train meta` whose network, images, way and algorithm are the same: training
             begins with its parameters. Its training data are public, and cost no budget here. None for
             random ones.
-        layers: how many of the last layers with weights are trained, with the norms between them; the others
-            keep their initial weights. None for all. Noise grows with the root of the trained parameters.
         private: the promise; None for a run without any promise, on endless fresh tasks.
         inner_noise: clipping and noise inside the learning of each task, as Meta-Clip was published, on the
             tasks of a pool; nothing is promised. None without them.
@@ -139,14 +103,11 @@ class MetaConfig:
     queries: int = 5
     network: str = "fully-connected"
     width: int | None = None
-    norm: str = "batch"
     steps: int = 10_000
     tasks: int = 16
     meta_rate: float = 1e-3
-    average: float = 0.0
     shifts: int = 0
     start: str | None = field(default=None, metadata={"by_content": digest_of_start})
-    layers: int | None = None
     private: Private | None = None
     inner_noise: InnerNoise | None = None
     precision: str = "float32"
@@ -158,19 +119,11 @@ class MetaConfig:
             )
         if self.width is not None and self.network in ("fully-connected", "linear"):
             raise ConfigError(f"width={self.width}: a {self.network} network has its own; give null")
-        if self.norm not in NORMS:
-            raise ConfigError(f"no norm is called {self.norm!r}: {did_you_mean(self.norm, NORMS)}")
-        if self.norm == "group" and self.network in ("fully-connected", "linear"):
-            raise ConfigError(f"norm=group: it is for convolutions, and not for a {self.network} network")
-        for name in ("steps", "tasks", "test_steps", "width", "layers"):
+        for name in ("steps", "tasks", "test_steps", "width"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
         if not 0 < self.meta_rate < math.inf:
             raise ConfigError(f"meta_rate={self.meta_rate:g}: above 0")
-        if not 0 <= self.average < 1:
-            raise ConfigError(
-                f"average={self.average:g}: from 0 (the last step alone) to below 1, such as 0.9"
-            )
         if self.shifts < 0:
             raise ConfigError(f"shifts={self.shifts}: at least 0 pixels")
         if self.private is not None and self.inner_noise is not None:

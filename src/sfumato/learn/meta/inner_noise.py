@@ -15,20 +15,17 @@ of private tasks that no noise covers. `conditional` is the statement of the pap
 """
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sfumato.dp import accounting
-from sfumato.dp.clipping import Moments
-from sfumato.dp.clipping.policies import policy_of
-from sfumato.dp.clipping.policy import check_policy, norm_in
-from sfumato.dp.clipping.rows import check_above_0, check_between_0_and_1, clip_rows, row_norms
+from sfumato.dp.clipping import AdaClip, ClippingPolicy, Fixed, Quantile, policy_of
+from sfumato.dp.clipping.rows import check_above_0
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError
 from sfumato.learn.method import finite
@@ -70,129 +67,13 @@ class InnerNoise:
         """Whether the first C is the median of the norms of the first epoch."""
         return self.clipping in ("quantile", "meta-clip") and "start" not in self.settings
 
-    def policy(self, median: float) -> "InnerPolicy":
+    def policy(self, median: float) -> ClippingPolicy:
         """The policy at its start; `median` replaces a missing start."""
         settings = {"start": median, **self.settings} if self.seeks_start else self.settings
         return policy_of(POLICIES, self.clipping, settings)
 
 
-@dataclass(frozen=True)
-class Seen:
-    """The input of a policy at a step: first inner gradients and dL/dC of T tasks."""
-
-    gradients: Tensor  # (T, P), before they are clipped; (T, 0) for a policy that does not follow them
-    noise: Tensor  # (T, P) of a standard normal distribution, added to them
-    slopes: Tensor  # (T,) derivatives of the loss after learning
-    noise_multiplier: float  # σ
-    expected: float  # the mean number of tasks of a step
-
-
-class InnerPolicy(ABC):
-    """Chooses C. State: C, and the private data that it depends on.
-
-    Attributes:
-        name: in `InnerNoise`.
-        norm: C.
-        follows_gradients: whether it learns from inner gradients, which are computed only for it.
-    """
-
-    name: ClassVar[str]
-    follows_gradients: ClassVar[bool] = False
-
-    def __init__(self, norm: float) -> None:
-        self.norm = norm
-
-    def frame(self, size: int) -> Frame | None:
-        """The coordinates for clipping gradients of `size` values; None for their own."""
-        return None
-
-    @abstractmethod
-    def learn(self, seen: Seen) -> None:
-        """Chooses the next C; a step without tasks changes nothing."""
-
-    def state(self) -> dict[str, Any]:
-        """The state of a checkpoint, from which a run resumes exactly: plain JSON."""
-        return {"policy": self.name, "norm": self.norm}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Resumes from `state()`. Raises ArtefactError if it belongs to another policy, or is damaged."""
-        check_policy(state, self.name)
-        self.norm = norm_in(state, self.name)
-
-
-class Fixed(InnerPolicy):
-    """One C for the whole run: the paper's "vanilla"."""
-
-    name = "fixed"
-
-    def __init__(self, clipping_norm: float) -> None:
-        check_above_0("clipping_norm", clipping_norm)
-        super().__init__(clipping_norm)
-
-    def learn(self, seen: Seen) -> None:
-        """Nothing."""
-
-
-class Quantile(InnerPolicy):
-    """C follows a quantile of the norms of inner gradients. Source: Andrew et al. 2021; raw here."""
-
-    name = "quantile"
-    follows_gradients = True
-
-    def __init__(self, start: float, quantile: float = 0.5, learning_rate: float = 0.2) -> None:
-        check_above_0("start", start)
-        check_between_0_and_1("quantile", quantile)
-        check_above_0("learning_rate", learning_rate)
-        super().__init__(start)
-        self._quantile, self._learning_rate = quantile, learning_rate
-
-    def learn(self, seen: Seen) -> None:
-        """C ← C · exp(-η (b - γ)), b the fraction of tasks whose norm is within C."""
-        if len(seen.gradients):
-            within = (row_norms(seen.gradients) <= self.norm).double().mean().item()
-            self.norm *= math.exp(-self._learning_rate * (within - self._quantile))
-
-
-class AdaClip(InnerPolicy):
-    """Coordinates are shifted and scaled by noised gradients; see `dp.clipping.Moments`."""
-
-    name = "adaclip"
-    follows_gradients = True
-
-    def __init__(
-        self,
-        mean_decay: float = 0.99,
-        variance_decay: float = 0.9,
-        smallest: float = 1e-12,
-        largest: float = 1.0,
-    ) -> None:
-        super().__init__(1.0)
-        self._moments = Moments(mean_decay, variance_decay, smallest, largest)
-
-    def frame(self, size: int) -> Frame:
-        """Mean and scale of each coordinate."""
-        shift, scale = self._moments.frame(size)
-        return Frame(shift.float(), scale.float())
-
-    def learn(self, seen: Seen) -> None:
-        """Learns from the mean of the tasks' noised gradients."""
-        count = len(seen.gradients)
-        if count:
-            shift, scale = self._moments.frame(seen.gradients.shape[1])
-            clipped = clip_rows((seen.gradients - shift) / scale, clipping_norm=1.0)
-            released = (clipped + seen.noise_multiplier * seen.noise).mean(0)
-            self._moments.learn(scale * released, seen.noise_multiplier / math.sqrt(count))
-
-    def state(self) -> dict[str, Any]:
-        """Mean and deviation of each coordinate."""
-        return self._moments.state()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Resumes from the mean and deviation of a checkpoint."""
-        self._moments.restore(state)
-
-
-class MetaClip(InnerPolicy):
+class MetaClip(ClippingPolicy):
     """C ← C - η dL/dC, by the mean derivative over the expected number of tasks.
 
     With logarithm=1, beyond the paper, ln C ← ln C - η dL/d(ln C), by derivatives within [-1, 1]: the unit of
@@ -200,6 +81,7 @@ class MetaClip(InnerPolicy):
     """
 
     name = "meta-clip"
+    follows_norm = True
 
     def __init__(self, start: float, learning_rate: float = 0.05, logarithm: float = 0.0) -> None:
         check_above_0("start", start)
@@ -209,18 +91,19 @@ class MetaClip(InnerPolicy):
         super().__init__(start)
         self._smallest, self._learning_rate, self._logarithm = start / 1000, learning_rate, bool(logarithm)
 
-    def learn(self, seen: Seen) -> None:
+    def vote(self, rows: Tensor, slopes: Tensor) -> Tensor:
+        """The derivative, as it is; or that by ln C, clipped."""
+        slopes = torch.where(slopes.isfinite(), slopes, 0.0).double()
+        return (self.norm * slopes).clamp(-1, 1) if self._logarithm else slopes
+
+    def learn(self, mean: Tensor, vote: float, sigma: float) -> Tensor:
         """Follows the derivative."""
-        slopes = torch.where(seen.slopes.isfinite(), seen.slopes, 0.0).double()
-        if self._logarithm:
-            slope = (self.norm * slopes).clamp(-1, 1).sum().item() / seen.expected
-            self.norm *= math.exp(-self._learning_rate * slope)
-            return
-        slope = slopes.sum().item() / seen.expected
-        self.norm = max(self.norm - self._learning_rate * slope, self._smallest)
+        step = self._learning_rate * vote
+        self.norm = self.norm * math.exp(-step) if self._logarithm else max(self.norm - step, self._smallest)
+        return mean
 
 
-POLICIES: dict[str, type[InnerPolicy]] = {
+POLICIES: dict[str, type[ClippingPolicy]] = {
     policy.name: policy for policy in (Fixed, Quantile, AdaClip, MetaClip)
 }
 
@@ -234,7 +117,7 @@ class TaskNoise:
         self._rate = tasks / len(pool)
         if self._rate > 1:
             raise ConfigError(f"tasks={tasks}: the pool has {len(pool)} tasks, and a step can have no more")
-        self._policy: InnerPolicy | None = None if asked.seeks_start else asked.policy(1.0)
+        self._policy: ClippingPolicy | None = None if asked.seeks_start else asked.policy(1.0)
 
     def begin(self, norms: Callable[[TaskPool], Tensor]) -> None:
         """Before the first step: without a start, C is the median of the norms of the first epoch."""
@@ -248,7 +131,7 @@ class TaskNoise:
             self._policy = self._asked.policy(float(known.quantile(0.5)))
 
     @property
-    def policy(self) -> InnerPolicy:
+    def policy(self) -> ClippingPolicy:
         """The policy, once it has begun."""
         assert self._policy is not None
         return self._policy
@@ -261,8 +144,16 @@ class TaskNoise:
 
     @property
     def frame(self) -> Frame | None:
-        """The coordinates of clipping."""
-        return self.policy.frame(self._size)
+        """The coordinates of clipping: of AdaClip; the others have those of the gradients."""
+        if not isinstance(self.policy, AdaClip):
+            return None
+        shift, scale = self.policy.frame(self._size)
+        return Frame(shift.float(), scale.float())
+
+    @property
+    def follows_gradients(self) -> bool:
+        """Whether the policy learns from inner gradients, which are computed only for it."""
+        return isinstance(self.policy, Quantile | AdaClip)
 
     def draw(self, shape: Shape, generator: torch.Generator) -> Tensor:
         """(T, N, K + Q) rows of the tasks that take part in this step; maybe none. Repeatable: not secret."""
@@ -274,15 +165,28 @@ class TaskNoise:
         return self._pool.draw(poisson(len(self._pool), self._rate, bits), shape, generator)
 
     def learn(self, gradients: Tensor, noise: Tensor, slopes: Tensor) -> None:
-        """Chooses the next C from (T, P) first inner gradients, their (T, P) noise, and (T,) derivatives."""
-        expected = float(self._tasks)
-        self.policy.learn(Seen(gradients, noise, slopes, self._asked.noise_multiplier, expected))
+        """Chooses the next C; a step without tasks changes nothing.
+
+        Args:
+            gradients: (T, P), the first inner ones before they are clipped, if the policy follows them.
+            noise: (T, P) of a standard normal distribution, added to them.
+            slopes: (T,) derivatives of the loss after learning, by C.
+        """
+        policy, sigma, count = self.policy, self._asked.noise_multiplier, len(slopes)
+        if not count:
+            return
+        if isinstance(policy, AdaClip):
+            released = (policy.clip(gradients) + sigma * noise).mean(0)
+            policy.learn(released, 0.0, sigma / math.sqrt(count))
+        else:
+            divisor = count if self.follows_gradients else self._tasks
+            policy.learn(gradients, policy.vote(gradients, slopes).sum().item() / divisor, sigma)
 
     def state(self) -> dict[str, Any]:
         """The state of a checkpoint."""
         return self.policy.state()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Resumes from a checkpoint."""
         self._policy = self._asked.policy(1.0)
         self._policy.restore(state)

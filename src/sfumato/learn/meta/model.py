@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import torch
@@ -22,37 +22,31 @@ from sfumato.learn.meta.config import NETWORKS, MetaConfig, config_of
 from sfumato.learn.method import Spec, describing, make_portable, protection_of
 from sfumato.learn.prototypes import Accuracy
 from sfumato.learn.tasks import Frame, Inner, tasks_of
-from sfumato.networks.task_classifiers import with_group_norm
 from sfumato.networks.weights import initial_weights, no_larger_than
 from sfumato.protect import Protection, parse
 
 _KIND = "meta"
 
 
+@dataclass(frozen=True)
 class MetaModel:
-    """Parameters to start from, and the settings of learning a task from them. State: none that changes.
+    """Parameters to start from, and the settings of learning a task from them.
 
     Attributes:
         learner: the network.
         start: (P,) parameters; (2P,) with the rates of Meta-SGD.
         inner: the settings of learning a task in use.
-        frame: for AdaClip, the coordinates in which inner gradients are clipped and noised; else None.
         card: its settings, data digest, privacy spent and its unit.
+        frame: for AdaClip, the coordinates in which inner gradients are clipped and noised; else None.
+        norms: the clipping norms of the steps of this training, if it had some; a file does not keep them.
     """
 
-    def __init__(
-        self,
-        learner: Learner,
-        start: Tensor,
-        inner: Inner,
-        card: dict[str, Any],
-        frame: Frame | None = None,
-    ) -> None:
-        self.learner = learner
-        self.start = start
-        self.inner = inner
-        self.card = card
-        self.frame = frame
+    learner: Learner
+    start: Tensor
+    inner: Inner
+    card: dict[str, Any]
+    frame: Frame | None = None
+    norms: tuple[float, ...] = ()
 
     def classify(
         self,
@@ -64,8 +58,7 @@ class MetaModel:
     ) -> Tensor:
         """Learns a task from released images and names others. -> (Q,) int64 labels.
 
-        Queries are normalised together (transductive), so the class of one depends on the others,
-        unless the network has group norm.
+        Queries are normalised together (transductive), so the class of one depends on the others.
 
         Args:
             support, queries: (N * K, C, H, W) and (Q, C, H, W) uint8 released images.
@@ -132,7 +125,7 @@ def public_start(config: MetaConfig, image: tuple[int, ...]) -> Tensor:
     assert config.start is not None
     model = load(config.start)
     other = config_of(model.card["config"])
-    for name in ("network", "width", "norm", "algorithm", "way"):
+    for name in ("network", "width", "algorithm", "way"):
         theirs, ours = getattr(other, name), getattr(config, name)
         if theirs != ours:
             raise ConfigError(f"start={config.start}: its {name} is {theirs}, and here it is {ours}")
@@ -209,8 +202,6 @@ def make_untrained(
     with initial_weights(seed):
         settings = {} if config.width is None else {"width": config.width}
         network = NETWORKS[config.network]((channels, height, width), config.way, **settings)
-        if config.norm == "group":
-            network = with_group_norm(network)
     return Learner(network, precision=resolve(config.precision, device))
 
 

@@ -15,7 +15,7 @@ from sfumato import images
 from sfumato.data.readers.listing import read_rows, source_of, truth_of
 from sfumato.errors import DataError, ImageError
 from sfumato.images import check_batch, to_float, to_uint8
-from sfumato.networks.encoders.embedding import to_squares
+from sfumato.networks.encoders.small import to_squares
 
 _BATCH = 256
 _COLUMNS = ("original", "reconstruction", "recognised", "source")

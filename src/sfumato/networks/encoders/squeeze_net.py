@@ -14,7 +14,7 @@ from sfumato.networks.weights import load_weights
 SOURCE = (
     "SqueezeNet 1.0 for ImageNet is at github.com/songhan/SqueezeNet_compressed: BSD; its compressed weights "
     "have to be unpacked into an .npz with the names conv1, fire2.squeeze, ..., conv10; or torchvision's "
-    "squeezenet1_0, by `sfumato convert squeeze-net FILE squeezenet.safetensors`"
+    "squeezenet1_0, whose features are the same; its class probabilities are not"
 )
 
 STAGES = ("conv1", "fire2", "fire3", "fire4", "fire5", "fire6", "fire7", "fire8", "fire9")
@@ -24,6 +24,12 @@ MEAN_BGR = (104.0, 117.0, 123.0)
 _SQUEEZED = (16, 16, 32, 32, 48, 48, 64, 64)  # channels of fire2 to fire9; their outputs have 8 times as many
 WIDTHS = (96, *(8 * squeezed for squeezed in _SQUEEZED))  # channels of each of STAGES
 _POOLED = ("conv1", "fire4", "fire8")
+# torchvision normalises RGB images in [0, 1] by these; and has the layers of STAGES at these places.
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_LAYERS = {
+    f"features.{place}": name for place, name in zip((0, 3, 4, 5, 7, 8, 9, 10, 12), STAGES, strict=True)
+}
+_LAYERS["classifier.1"] = "conv10"
 
 
 class SqueezeNet(nn.Module):
@@ -48,7 +54,7 @@ class SqueezeNet(nn.Module):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SqueezeNet":
         """Makes the network with the weights of a file. Raises ArtefactError as load_weights does."""
-        return load_weights(cls, path, source=SOURCE)
+        return load_weights(cls, path, source=SOURCE, rename=_from_torchvision)
 
     def features(self, images: Tensor) -> list[Tensor]:
         """Maps of float images after each of STAGES, before any pool. Raises DataError below 21 pixels."""
@@ -89,3 +95,24 @@ class Fire(nn.Module):
         """Maps of the same size."""
         small = functional.relu(self.squeeze(features))
         return functional.relu(torch.cat([self.expand1x1(small), self.expand3x3(small)], 1))
+
+
+def _from_torchvision(given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Converts torchvision's names and scaling to those of Caffe; other weights stay as they are.
+
+    torchvision's first convolution sees (x - m) / s of RGB in [0, 1], Caffe's 255 x - mean of BGR: the
+    weights of a channel are divided by 255 s, and the shift is added to the bias. It has no padding, so both
+    compute the same.
+    """
+    layers = {name: name.rpartition(".expand")[0] or name.rpartition(".squeeze")[0] for name in given}
+    layers |= {name: name.rpartition(".")[0] for name, layer in layers.items() if not layer}
+    if not all(layer in _LAYERS for layer in layers.values()) or given["features.0.weight"].shape[1] != 3:
+        return given
+    tensors = {_LAYERS[layer] + name.removeprefix(layer): given[name] for name, layer in layers.items()}
+    weight = tensors["conv1.weight"].double()
+    mean, std = (torch.tensor(each, dtype=weight.dtype)[:, None, None] for each in (_MEAN, _STD))
+    caffe = torch.tensor(MEAN_BGR, dtype=weight.dtype).flip(0)[:, None, None]
+    shift = (weight * (caffe / 255 - mean) / std).sum((1, 2, 3))
+    tensors["conv1.bias"] = (tensors["conv1.bias"].double() + shift).float()
+    tensors["conv1.weight"] = (weight / (255 * std)).flip(1).float()
+    return tensors

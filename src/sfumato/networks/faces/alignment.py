@@ -8,13 +8,8 @@ from sfumato.errors import DataError
 from sfumato.images import check_batch, to_float, to_uint8
 
 # (x, y) of left eye, right eye, nose, left and right corner of the mouth, in 112 rows by 96 columns.
-_REFERENCE = (
-    (30.2946, 51.6963),
-    (65.5318, 51.5014),
-    (48.0252, 71.7366),
-    (33.5493, 92.3655),
-    (62.7299, 92.2041),
-)
+_EYES = (30.2946, 51.6963), (65.5318, 51.5014)
+_REFERENCE = (*_EYES, (48.0252, 71.7366), (33.5493, 92.3655), (62.7299, 92.2041))
 
 
 def reference_points(size: tuple[int, int] = (112, 96)) -> Tensor:
@@ -35,15 +30,8 @@ def similarity(points: Tensor, targets: Tensor) -> Tensor:
     means as complex numbers, a rotation with scale is one factor, a = Σ conj(p)·q / Σ |p|², which no choice
     of p and q can turn into a reflection.
 
-    Args:
-        points: (N, K, 2) x, y.
-        targets: (N, K, 2) or (K, 2).
-
-    Returns:
-        (N, 2, 3): the matrix of rotation and scale, and the shift in the last column.
-
-    Raises:
-        DataError: points are not finite, or all equal, which no scale can spread.
+    (N, K, 2) points x, y and (N, K, 2) or (K, 2) targets -> (N, 2, 3): the matrix of rotation and scale, and
+    the shift. Raises DataError for points that are not finite, or all equal, which no scale can spread.
     """
     # The products are about squares of pixels, and their differences are small: float64.
     points, targets = points.double(), targets.double().expand(points.shape)
@@ -59,11 +47,7 @@ def similarity(points: Tensor, targets: Tensor) -> Tensor:
 
 
 def align(
-    images: Tensor,
-    landmarks: Tensor,
-    size: tuple[int, int] = (112, 96),
-    *,
-    points: Tensor | None = None,
+    images: Tensor, landmarks: Tensor, size: tuple[int, int] = (112, 96), *, points: Tensor | None = None
 ) -> Tensor:
     """Turns, scales and shifts each image to bring its landmarks to the reference points, and crops it.
 
@@ -72,15 +56,9 @@ def align(
 
     Args:
         images: (N, C, H, W) uint8, one face each.
-        landmarks: (N, 5, 2) x, y; the centre of the first pixel is at (0, 0).
+        landmarks: (N, 5, 2) x, y; the centre of the first pixel is at (0, 0). DataError if they are invalid.
         size: height and width of the result.
         points: (5, 2) where its landmarks lie; None for reference_points.
-
-    Returns:
-        (N, C, height, width) uint8.
-
-    Raises:
-        DataError: other shapes, or invalid landmarks.
     """
     check_batch(images)
     if landmarks.shape != (len(images), 5, 2):

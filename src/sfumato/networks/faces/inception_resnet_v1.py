@@ -1,7 +1,9 @@
 """Inception-ResNet-v1, the network of public FaceNet weights."""
 
 import os
+from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,12 +36,12 @@ class InceptionResnetV1(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv2d_1a = _Unit(3, 32, 3, stride=2)
-        self.conv2d_2a = _Unit(32, 32, 3)
-        self.conv2d_2b = _Unit(32, 64, 3, padding=1)
-        self.conv2d_3b = _Unit(64, 80, 1)
-        self.conv2d_4a = _Unit(80, 192, 3)
-        self.conv2d_4b = _Unit(192, 256, 3, stride=2)
+        self.conv2d_1a = _unit(3, 32, 3, stride=2)
+        self.conv2d_2a = _unit(32, 32, 3)
+        self.conv2d_2b = _unit(32, 64, 3, padding=1)
+        self.conv2d_3b = _unit(64, 80, 1)
+        self.conv2d_4a = _unit(80, 192, 3)
+        self.conv2d_4b = _unit(192, 256, 3, stride=2)
         at35: list[_Branch] = [[(32, 1, 1)], [(32, 1, 1), (32, 3, 1)], [(32, 1, 1), (32, 3, 1), (32, 3, 1)]]
         self.repeat_1 = nn.Sequential(*(_Residual(256, at35, scale=0.17) for _ in range(5)))
         self.mixed_6a = _Reduction(256, [[(384, 3, 2)], [(192, 1, 1), (192, 3, 1), (256, 3, 2)]])
@@ -82,22 +84,9 @@ class InceptionResnetV1(nn.Module):
         return torch.cat([self(to_float(part)) for part in images.split(_BATCH)])
 
 
-class _Unit(nn.Module):
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        kernel: int | tuple[int, int],
-        *,
-        stride: int = 1,
-        padding: int | tuple[int, int] = 0,
-    ) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False)
-        self.bn = nn.BatchNorm2d(outputs, eps=0.001)
-
-    def forward(self, features: Tensor) -> Tensor:
-        return functional.relu(self.bn(self.conv(features)))
+def _unit(inputs: int, outputs: int, kernel: Any, *, stride: int = 1, padding: Any = 0) -> nn.Sequential:
+    convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False)
+    return nn.Sequential(OrderedDict(conv=convolution, bn=nn.BatchNorm2d(outputs, eps=0.001), relu=nn.ReLU()))
 
 
 def _branch(inputs: int, units: _Branch) -> nn.Module:
@@ -106,34 +95,35 @@ def _branch(inputs: int, units: _Branch) -> nn.Module:
     for outputs, kernel, stride in units:
         height, width = kernel if isinstance(kernel, tuple) else (kernel, kernel)
         padding = (height // 2, width // 2) if stride == 1 else 0
-        made.append(_Unit(inputs, outputs, kernel, stride=stride, padding=padding))
+        made.append(_unit(inputs, outputs, kernel, stride=stride, padding=padding))
         inputs = outputs
     return made[0] if len(made) == 1 else nn.Sequential(*made)
 
 
-class _Residual(nn.Module):
-    def __init__(
-        self, channels: int, branches: Sequence[_Branch], *, scale: float, linear: bool = False
-    ) -> None:
-        super().__init__()
-        for i, units in enumerate(branches):
-            self.add_module(f"branch{i}", _branch(channels, units))
-        self.conv2d = nn.Conv2d(sum(units[-1][0] for units in branches), channels, 1)
-        self.scale, self.linear, self.count = scale, linear, len(branches)
-
-    def forward(self, features: Tensor) -> Tensor:
-        joined = torch.cat([self.get_submodule(f"branch{i}")(features) for i in range(self.count)], 1)
-        changed: Tensor = self.scale * self.conv2d(joined) + features
-        return changed if self.linear else functional.relu(changed)
-
-
-class _Reduction(nn.Module):
+class _Branches(nn.Module):
     def __init__(self, channels: int, branches: Sequence[_Branch]) -> None:
         super().__init__()
         for i, units in enumerate(branches):
             self.add_module(f"branch{i}", _branch(channels, units))
         self.count = len(branches)
 
+    def parts(self, features: Tensor) -> list[Tensor]:
+        return [self.get_submodule(f"branch{i}")(features) for i in range(self.count)]
+
+
+class _Residual(_Branches):
+    def __init__(
+        self, channels: int, branches: Sequence[_Branch], *, scale: float, linear: bool = False
+    ) -> None:
+        super().__init__(channels, branches)
+        self.conv2d = nn.Conv2d(sum(units[-1][0] for units in branches), channels, 1)
+        self.scale, self.linear = scale, linear
+
     def forward(self, features: Tensor) -> Tensor:
-        halves = [self.get_submodule(f"branch{i}")(features) for i in range(self.count)]
-        return torch.cat([*halves, functional.max_pool2d(features, 3, 2)], 1)
+        changed: Tensor = self.scale * self.conv2d(torch.cat(self.parts(features), 1)) + features
+        return changed if self.linear else functional.relu(changed)
+
+
+class _Reduction(_Branches):
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.cat([*self.parts(features), functional.max_pool2d(features, 3, 2)], 1)

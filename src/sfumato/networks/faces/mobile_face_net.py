@@ -1,6 +1,8 @@
 """MobileFaceNet, a recogniser of faces small enough for a telephone: the adversary's public network."""
 
 import os
+from collections import OrderedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,17 +36,17 @@ class MobileFaceNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv1 = _Unit(3, 64, 3, stride=2, padding=1)
-        self.dw_conv1 = _Unit(64, 64, 3, padding=1, groups=64)
+        self.conv1 = _unit(3, 64, 3, stride=2, padding=1)
+        self.dw_conv1 = _unit(64, 64, 3, padding=1, groups=64)
         blocks, channels = [], 64
         for expansion, width, repeats, stride in _GROUPS:
             for i in range(repeats):
                 blocks.append(_Bottleneck(channels, width, expansion, stride if i == 0 else 1))
                 channels = width
         self.blocks = nn.Sequential(*blocks)
-        self.conv2 = _Unit(channels, 512, 1)
-        self.linear7 = _Unit(512, 512, (7, 6), groups=512, linear=True)
-        self.linear1 = _Unit(512, 128, 1, linear=True)
+        self.conv2 = _unit(channels, 512, 1)
+        self.linear7 = _unit(512, 512, (7, 6), groups=512, linear=True)
+        self.linear1 = _unit(512, 128, 1, linear=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "MobileFaceNet":
@@ -63,11 +65,9 @@ class MobileFaceNet(nn.Module):
 
     @torch.no_grad()
     def embed(self, images: Tensor, *, flip: bool = False) -> Tensor:
-        """(N, 3, 112, 96) uint8 -> (N, 128) float32 of unit length.
+        """(N, 3, 112, 96) uint8, aligned faces -> (N, 128) float32 of unit length.
 
-        Args:
-            images: aligned faces.
-            flip: add the embedding of the mirrored face: a little more accurate, at twice the time.
+        `flip`: add the embedding of the mirrored face: a little more accurate, at twice the time.
         """
         check_batch(images)
         self.eval()
@@ -78,40 +78,23 @@ class MobileFaceNet(nn.Module):
         return torch.cat(parts)
 
 
-class _Unit(nn.Module):
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        kernel: int | tuple[int, int],
-        *,
-        stride: int = 1,
-        padding: int = 0,
-        groups: int = 1,
-        linear: bool = False,
-    ) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
-        self.bn = nn.BatchNorm2d(outputs)
-        self.prelu = nn.Identity() if linear else nn.PReLU(outputs)
-
-    def forward(self, features: Tensor) -> Tensor:
-        return torch.as_tensor(self.prelu(self.bn(self.conv(features))))
+def _unit(inputs: int, outputs: int, kernel: Any, *, linear: bool = False, **settings: Any) -> nn.Sequential:
+    layers = OrderedDict[str, nn.Module](conv=nn.Conv2d(inputs, outputs, kernel, bias=False, **settings))
+    layers["bn"] = nn.BatchNorm2d(outputs)
+    layers["prelu"] = nn.Identity() if linear else nn.PReLU(outputs)
+    return nn.Sequential(layers)
 
 
 class _Bottleneck(nn.Module):
     def __init__(self, inputs: int, outputs: int, expansion: int, stride: int) -> None:
         super().__init__()
         width = inputs * expansion
+        first = nn.Conv2d(inputs, width, 1, bias=False)
+        depthwise = nn.Conv2d(width, width, 3, stride, 1, groups=width, bias=False)
         self.conv = nn.Sequential(
-            nn.Conv2d(inputs, width, 1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.PReLU(width),
-            nn.Conv2d(width, width, 3, stride, 1, groups=width, bias=False),
-            nn.BatchNorm2d(width),
-            nn.PReLU(width),
-            nn.Conv2d(width, outputs, 1, bias=False),
-            nn.BatchNorm2d(outputs),
+            *(first, nn.BatchNorm2d(width), nn.PReLU(width)),
+            *(depthwise, nn.BatchNorm2d(width), nn.PReLU(width)),
+            *(nn.Conv2d(width, outputs, 1, bias=False), nn.BatchNorm2d(outputs)),
         )
         self.adds = stride == 1 and inputs == outputs
 

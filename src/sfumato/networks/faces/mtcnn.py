@@ -2,20 +2,19 @@
 
 import math
 import os
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.errors import ConfigError, DataError
+from sfumato.errors import DataError
 from sfumato.images import check_batch
 from sfumato.networks.faces.finding import WHOLE, Faces, join_faces, nms, reduce_image, search_tiles
 from sfumato.networks.weights import load_weights
 
 SOURCE = (
-    "MTCNN's three networks are at github.com/timesler/facenet-pytorch (MIT): pnet.pt, rnet.pt and onet.pt, "
-    "which `sfumato convert mtcnn pnet.pt rnet.pt onet.pt mtcnn.safetensors` joins"
+    "MTCNN's three networks are at github.com/timesler/facenet-pytorch (MIT): save "
+    "facenet_pytorch.MTCNN().state_dict() by torch.save"
 )
 
 _WINDOW, _STRIDE = 12, 2  # of the P-Net, in pixels
@@ -24,36 +23,12 @@ _CROPS = 256  # in one step
 _OVERLAP_IN_SCALE, _OVERLAP = 0.5, 0.7  # NMS, as published
 
 
-@dataclass(frozen=True, kw_only=True)
-class DetectorConfig:
-    """The limits of a face.
+_SMALLEST = 20.0  # the side of a face, in pixels: the time grows with the square of its inverse
+_SHRINK = 0.709  # from one scale of the pyramid to the next
+_LEAST_SIDE = 160  # images with a smaller shorter side are enlarged to it, or the O-Net sees blocks
 
-    Attributes:
-        smallest_face: side in pixels, at least 12: the time grows with the square of its inverse.
-        shrink: from one scale of the pyramid to the next.
-        thresholds: least score for each of the three networks.
-        least_side: images with a smaller shorter side are enlarged to it, or the O-Net sees blocks.
-    """
-
-    smallest_face: float = 20.0
-    shrink: float = 0.709
-    thresholds: tuple[float, float, float] = (0.6, 0.7, 0.7)
-    least_side: int = 160
-
-    def __post_init__(self) -> None:
-        if not _WINDOW <= self.smallest_face < math.inf:
-            raise ConfigError(
-                f"smallest_face={self.smallest_face:g}: at least {_WINDOW} pixels: enlarge the image for less"
-            )
-        if not 0 < self.shrink < 1:
-            raise ConfigError(f"shrink={self.shrink:g}: between 0 and 1")
-        if len(self.thresholds) != 3 or not all(0 < threshold < 1 for threshold in self.thresholds):
-            raise ConfigError(f"thresholds={self.thresholds}: three numbers between 0 and 1")
-        if self.least_side < _WINDOW:
-            raise ConfigError(f"least_side={self.least_side}: at least {_WINDOW} pixels")
-
-
-PUBLISHED = DetectorConfig()  # the thresholds of the authors; least_side is ours
+Thresholds = tuple[float, float, float]  # the least score for each of the three networks
+PUBLISHED: Thresholds = (0.6, 0.7, 0.7)  # of the authors
 
 
 class MTCNN(nn.Module):
@@ -66,9 +41,7 @@ class MTCNN(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pnet = _PNet()
-        self.rnet = _RNet()
-        self.onet = _ONet()
+        self.pnet, self.rnet, self.onet = _PNet(), _RNet(), _ONet()
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "MTCNN":
@@ -76,52 +49,41 @@ class MTCNN(nn.Module):
         return load_weights(cls, path, source=SOURCE)
 
     @torch.no_grad()
-    def detect(self, images: Tensor, config: DetectorConfig = PUBLISHED) -> list[Faces]:
-        """Finds the faces of each image.
-
-        Args:
-            images: (N, 3, H, W) uint8, RGB.
-            config: see DetectorConfig.
-
-        Returns:
-            One Faces an image; without a face, one with empty tensors.
-
-        Raises:
-            DataError: the images are grey.
-        """
+    def detect(self, images: Tensor, thresholds: Thresholds = PUBLISHED) -> list[Faces]:
+        """Finds the faces of each of (N, 3, H, W) uint8 images. Raises DataError for grey ones."""
         check_batch(images)
         if images.shape[1] != 3:
             raise DataError("MTCNN reads colour: repeat the grey channel three times")
         self.eval()
         height, width = images.shape[2:]
         if height * width > _PIXELS:
-            return [self._detect_large(image, config) for image in images]
-        enlarged = max(1.0, config.least_side / min(height, width))
+            return [self._detect_large(image, thresholds) for image in images]
+        enlarged = max(1.0, _LEAST_SIDE / min(height, width))
         together = max(1, int(_PIXELS / (height * width * enlarged**2)))
         found: list[Faces] = []
         for part in images.split(together):
-            found += self._detect(part, enlarged, config)
+            found += self._detect(part, enlarged, thresholds)
         return found
 
-    def _detect_large(self, image: Tensor, config: DetectorConfig) -> Faces:
+    def _detect_large(self, image: Tensor, thresholds: Thresholds) -> Faces:
         """The faces of one large image: in tiles at full size, and of larger faces in a reduced view."""
         scale = WHOLE / max(image.shape)
         reduced = reduce_image(image, scale).round().to(torch.uint8)
-        (large,) = self.detect(reduced, config)
+        (large,) = self.detect(reduced, thresholds)
         back = torch.tensor([image.shape[i] / reduced.shape[i + 1] for i in (2, 1)])
         large = Faces(large.boxes * back.repeat(2), large.scores, (large.landmarks + 0.5) * back - 0.5)
-        small = search_tiles(image, lambda tile: self.detect(tile[None], config)[0])
+        small = search_tiles(image, lambda tile: self.detect(tile[None], thresholds)[0])
         return join_faces([large, small], overlap=_OVERLAP, within=_OVERLAP)
 
-    def _detect(self, images: Tensor, enlarged: float, config: DetectorConfig) -> list[Faces]:
+    def _detect(self, images: Tensor, enlarged: float, thresholds: Thresholds) -> list[Faces]:
         pixels = images.float()
         if enlarged > 1:
             height, width = (math.ceil(n * enlarged) for n in images.shape[2:])
             pixels = functional.interpolate(pixels, (height, width), mode="bilinear", align_corners=False)
         table = _sums(pixels)
-        first, second, third = config.thresholds
+        first, second, third = thresholds
 
-        boxes, rows = self._propose(table, config.smallest_face * enlarged, config.shrink, first)
+        boxes, rows = self._propose(table, _SMALLEST * enlarged, first)
 
         boxes = _square(boxes)
         scores, shifts = self._judge(self.rnet, table, boxes, rows, 24)
@@ -145,9 +107,7 @@ class MTCNN(nn.Module):
             for mine in (rows == i for i in range(len(images)))
         ]
 
-    def _propose(
-        self, table: Tensor, smallest: float, shrink: float, threshold: float
-    ) -> tuple[Tensor, Tensor]:
+    def _propose(self, table: Tensor, smallest: float, threshold: float) -> tuple[Tensor, Tensor]:
         """Boxes, and their images, from all scales."""
         count, (height, width) = len(table), (n - 1 for n in table.shape[2:])
         whole = torch.tensor([[0.0, 0.0, width, height]]).expand(count, 4)
@@ -164,7 +124,7 @@ class MTCNN(nn.Module):
             scores, shifts = scores[rows, y, x], shifts[rows, :, y, x]
             kept = nms(boxes, scores, rows, overlap=_OVERLAP_IN_SCALE)
             found.append((boxes[kept], scores[kept], shifts[kept], rows[kept]))
-            scale *= shrink
+            scale *= _SHRINK
         boxes, scores, shifts, rows = (torch.cat(column) for column in zip(*found, strict=True))
         kept = nms(boxes, scores, rows, overlap=_OVERLAP)
         return _shift(boxes[kept], shifts[kept]), rows[kept]
@@ -261,16 +221,8 @@ def _sums(pixels: Tensor) -> Tensor:
 def _averages(table: Tensor, rows: Tensor, boxes: Tensor, size: tuple[int, int]) -> Tensor:
     """Cuts boxes out of images and averages each to (h, w) pixels, black outside the image.
 
-    A bilinear reading of the table of sums is the sum over a rectangle that covers parts of pixels.
-
-    Args:
-        table: (N, C, H+1, W+1) of `_sums`.
-        rows: (F,) the image of each box.
-        boxes: (F, 4) left, top, right, bottom edge.
-        size: h and w.
-
-    Returns:
-        (F, C, h, w) float32.
+    A bilinear reading of the table of `_sums` is the sum over a rectangle that covers parts of pixels. The
+    image of each of F boxes is in `rows`. -> (F, C, h, w) float32.
     """
     height, width = table.shape[2] - 1, table.shape[3] - 1
     left, top, right, bottom = boxes.double().T[:, :, None]

@@ -29,13 +29,9 @@ def page_of_package() -> Path | None:
 
 
 def create(store: Store, models: Sequence[Served], config: ServiceConfig | None = None) -> FastAPI:
-    """Create the application. It does not close the store.
-
-    Raises:
-        ConfigError: no model, or two of one name.
-    """
+    """Create the application. It does not close the store. Raises ConfigError as Service does."""
     config = config or ServiceConfig()
-    service = Service.begin(store, models, config)
+    service = Service(store, models, config)
     for model in models:
         bodies.warm(model)
     served = [routes.quickly, *routes.router.routes]

@@ -76,7 +76,7 @@ async def receive(
         if with_labels and len(labels) != len(release.array):
             raise DataError(f"{len(labels)} labels for {len(release.array)} images: send one for each")
         tripwire.check(release, demand)
-        return Received(model, release, demand, model.prepare(release, demand), labels)
+        return Received(model, release, demand, model.prepare(release), labels)
 
     return read() if values <= _SMALL else await in_thread(read)
 
@@ -123,7 +123,7 @@ async def _body(request: Request, take: Take, *, most: int, seconds: float) -> b
 
 def warm(model: Served) -> None:
     """Compute the tables of the guard, which the first request of a model would wait for."""
-    for demand in model.demands:
-        if demand.protection is not None and demand.made_of is None and demand.protection.draws_noise:
-            image = np.zeros((1, *model.shape), np.uint8)
-            tripwire.check(demand.protection.release(image, seeded_noise(0)), demand)
+    demand = model.demand
+    if demand.protection is not None and demand.made_of is None and demand.protection.draws_noise:
+        image = np.zeros((1, *model.shape), np.uint8)
+        tripwire.check(demand.protection.release(image, seeded_noise(0)), demand)

@@ -49,8 +49,14 @@ def answer(status: int, detail: str, *, wait: float | None = None) -> Response:
     return JSONResponse(body.model_dump(), status, headers, media_type=MEDIA_TYPE)
 
 
-def _of_error(error: SfumatoError) -> Response:
-    """Make an error of sfumato a response."""
+async def _answer(request: Request, error: Exception) -> Response:
+    """Make an error of a route a response."""
+    if isinstance(error, Problem):
+        return answer(error.status, error.detail, wait=error.wait)
+    if isinstance(error, RequestValidationError):
+        return answer(422, first_problem(error))
+    if isinstance(error, NotProtectedError):
+        request.app.state.service.metrics.count_not_protected()
     if isinstance(error, BusyError):
         return answer(503, str(error), wait=error.seconds)
     if isinstance(error, NotFoundError):
@@ -66,20 +72,6 @@ def _of_error(error: SfumatoError) -> Response:
         return answer(503, f"{why}: send this again later", wait=60 if error.full else 5)
     logs.event(log, logging.ERROR, "a request failed", error=type(error).__name__)
     return answer(500, UNEXPECTED)
-
-
-async def _answer_problem(request: Request, problem: Problem) -> Response:
-    return answer(problem.status, problem.detail, wait=problem.wait)
-
-
-async def _answer_error(request: Request, error: SfumatoError) -> Response:
-    if isinstance(error, NotProtectedError):
-        request.app.state.service.metrics.count_not_protected()
-    return _of_error(error)
-
-
-async def _answer_parameter(request: Request, error: RequestValidationError) -> Response:
-    return answer(422, first_problem(error))
 
 
 async def _answer_address(request: Request, error: HTTPException) -> Response:
@@ -111,8 +103,6 @@ def _methods_of(app: FastAPI, scope: Scope) -> set[str]:
 
 
 HANDLERS: dict[int | type[Exception], Any] = {
-    Problem: _answer_problem,
-    SfumatoError: _answer_error,
-    RequestValidationError: _answer_parameter,
+    **dict.fromkeys((Problem, SfumatoError, RequestValidationError), _answer),
     HTTPException: _answer_address,
 }

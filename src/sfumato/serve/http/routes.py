@@ -3,11 +3,11 @@
 import hmac
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response, Security
 from fastapi.exceptions import RequestValidationError
+from fastapi.security import APIKeyHeader
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, TypeAdapter, ValidationError
 from pydantic_core import to_json
 from starlette.routing import Route
@@ -18,39 +18,61 @@ from sfumato.serve import metrics
 from sfumato.serve.answer_tables import why_no_table
 from sfumato.serve.config import ServiceConfig
 from sfumato.serve.http import problems
-from sfumato.serve.http.access import HEADER, READS, WRITES, Admin, Reader, Writer
 from sfumato.serve.http.bodies import json_body, receive, receive_json
 from sfumato.serve.http.problems import Problem
-from sfumato.serve.served import Demand, Served
+from sfumato.serve.served import Served
 from sfumato.serve.service import Service, Serving, in_thread
-from sfumato.serve.store import Example, Key
-from sfumato.wire import labelled
+from sfumato.serve.store import Example, Key, Role
+from sfumato.wire import labelled, messages
 from sfumato.wire.labels import LABEL, normal
-from sfumato.wire.messages import (
-    MOST_GUESSES,
-    Answers,
-    AuditLine,
-    ClassifierDetails,
-    ClassifierInfo,
-    ClassSummary,
-    EnrolledClass,
-    EnrolledClasses,
-    Forgotten,
-    GuessedClass,
-    ImageAnswer,
-    KeyInfo,
-    MadeKey,
-    ModelInfo,
-    NewClassifier,
-    NewKey,
-)
 from sfumato.wire.tables import MEDIA_TYPE, tag_of
 
 router = APIRouter(responses=problems.RESPONSES)
 counts = APIRouter()  # for a server with a key for its metrics
 
 
-# The parameters of addresses, checked before a route sees them
+# The keys of requests, and the parameters of addresses, checked before a route sees them
+
+
+_MOST_KEY = 200  # characters
+_ROLES: tuple[Role, ...] = get_args(Role)  # each includes the roles before it
+
+_HEADER = "x-api-key"
+_SCHEME = APIKeyHeader(name=_HEADER, auto_error=False)
+
+
+class Needs:
+    """A dependency of routes that need a role; it returns the key of a request."""
+
+    def __init__(self, role: Role) -> None:
+        self.role: Role = role
+
+    def admits(self, key: Key) -> bool:
+        """Whether the role of a key is enough."""
+        return _ROLES.index(key.role) >= _ROLES.index(self.role)
+
+    async def __call__(self, service: Serving, secret: Annotated[str | None, Security(_SCHEME)]) -> Key:
+        """Return the key of a secret, and count a request of that key.
+
+        Raises:
+            Problem: 401 if it is not a valid key; 403 if its role is less; 429 if it has used its requests.
+        """
+        key = None
+        if secret and len(secret) <= _MOST_KEY:
+            key = service.store.recall(secret) or await in_thread(service.store.key, secret)
+        if key is None:
+            raise Problem(401, f"no valid key: send yours in the header {_HEADER}")
+        if (wait := service.store.take(key)) > 0:
+            raise Problem(429, f"more requests than the {key.rate} a minute of this key: wait", wait=wait)
+        if not self.admits(key):
+            raise Problem(403, f"this needs a key of the role {self.role}, and yours has {key.role}")
+        return key
+
+
+READS, WRITES = Needs("read"), Needs("write")
+Reader = Annotated[Key, Depends(READS)]
+Writer = Annotated[Key, Depends(WRITES)]
+Admin = Annotated[Key, Depends(Needs("admin"))]
 
 
 def _moment(text: Any) -> Any:
@@ -79,7 +101,7 @@ _Named = Annotated[
 _DIGITS = BeforeValidator(_digits)
 _Moment = Annotated[AwareDatetime | None, BeforeValidator(_moment)]
 _Top = Annotated[
-    int, _DIGITS, Query(ge=1, le=MOST_GUESSES, description="How many classes to name for each image.")
+    int, _DIGITS, Query(ge=1, le=messages.MOST_GUESSES, description="How many classes to name per image.")
 ]
 _TOP = TypeAdapter(_Top)
 
@@ -88,10 +110,7 @@ _RELEASE = {"requestBody": {"required": True, "content": {wire.MEDIA_TYPE: _BYTE
 _LABELLED = {"requestBody": {"required": True, "content": {labelled.MEDIA_TYPE: _BYTES}}}
 
 
-# The answers of a classifier
-
-
-@router.post("/v1/classifiers/{classifier}/classify", openapi_extra=_RELEASE, response_model=Answers)
+@router.post("/v1/classifiers/{classifier}/classify", openapi_extra=_RELEASE, response_model=messages.Answers)
 async def classify(
     key: Reader, service: Serving, classifier: Id, request: Request, top: _Top = 5
 ) -> Response:
@@ -122,7 +141,7 @@ async def _classify_quickly(request: Request) -> Response:
     """Answer like `classify`, without FastAPI, which takes longer than a small model for its dependencies."""
     request.scope["route"] = router.routes[0]
     service: Service = request.app.state.service
-    key = await READS(service, request.headers.get(HEADER))
+    key = await READS(service, request.headers.get(_HEADER))
     try:
         top = _TOP.validate_python(request.query_params.get("top", "5"))
     except ValidationError as error:
@@ -134,35 +153,27 @@ async def _classify_quickly(request: Request) -> Response:
 quickly = Route("/v1/classifiers/{classifier}/classify", _classify_quickly, methods=["POST"])
 
 
-def _limit(answers: Sequence[ImageAnswer], config: ServiceConfig) -> Sequence[ImageAnswer]:
+def _limit(answers: Sequence[messages.ImageAnswer], config: ServiceConfig) -> Sequence[messages.ImageAnswer]:
     """Limit answers to `config.confidence`, see ServiceConfig; withheld numbers are None."""
     if config.confidence == "exact":
         return answers
-    most, step = 1 if config.confidence == "label" else None, config.confidence_step
+    only, step = config.confidence == "label", config.confidence_step
 
-    def to_step(probability: float | None) -> float | None:
-        """Round to the nearest multiple of the step, at most 1, without digits from rounding errors."""
-        if probability is None or config.confidence == "label":
-            return None
-        return min(1.0, round(round(probability / step) * step, 12))
+    def limit(guess: messages.GuessedClass) -> messages.GuessedClass:
+        shown = None
+        if guess.probability is not None and not only:
+            # The nearest multiple of the step, at most 1, without digits from rounding errors.
+            shown = min(1.0, round(round(guess.probability / step) * step, 12))
+        return messages.GuessedClass(label=guess.label, probability=shown, distance=None)
 
     return [
-        ImageAnswer(
-            guesses=[
-                GuessedClass(label=guess.label, probability=to_step(guess.probability), distance=None)
-                for guess in answer.guesses[:most]
-            ],
-            none_of_these=answer.none_of_these,
-        )
+        answer.model_copy(update={"guesses": list(map(limit, answer.guesses[: 1 if only else None]))})
         for answer in answers
     ]
 
 
-# The models that a server runs
-
-
 @router.get("/v1/models")
-async def list_models(key: Reader, service: Serving) -> list[ModelInfo]:
+async def list_models(key: Reader, service: Serving) -> list[messages.ModelInfo]:
     """List the models of the server: which releases each takes, and what is proved about them.
 
     The role `read` is enough.
@@ -184,13 +195,13 @@ async def device_side(key: Reader, service: Serving, model: str) -> Response:
     return Response(served.device_side, media_type="application/octet-stream")
 
 
-def _describe(model: Served) -> ModelInfo:
-    return ModelInfo(
+def _describe(model: Served) -> messages.ModelInfo:
+    return messages.ModelInfo(
         name=model.name,
         kind=model.kind,
-        specs=[demand.spec for demand in model.demands],
-        naming=[_naming(model, demand) for demand in model.demands],
-        made_of=[demand.made_of for demand in model.demands],
+        spec=model.demand.spec,
+        naming=_naming(model),
+        made_of=model.demand.made_of,
         shape=model.shape,
         dimension=model.dimension,
         device_side=model.device_side is not None,
@@ -198,22 +209,19 @@ def _describe(model: Served) -> ModelInfo:
     )
 
 
-def _naming(model: Served, demand: Demand) -> str:
+def _naming(model: Served) -> str:
     """State what is proved about naming; devices choose the noise of a feature or a code, so without it."""
-    counted = Counted(2**model.dimension if demand.kind == "bits" else None)
-    return naming_words(demand.protection or counted, model.shape)
+    counted = Counted(2**model.dimension if model.demand.kind == "bits" else None)
+    return naming_words(model.demand.protection or counted, model.shape)
 
 
-# The classifiers of a tenant
-
-
-@router.post("/v1/classifiers", status_code=201, openapi_extra=json_body(NewClassifier))
-async def create_classifier(key: Writer, service: Serving, request: Request) -> ClassifierInfo:
+@router.post("/v1/classifiers", status_code=201, openapi_extra=json_body(messages.NewClassifier))
+async def create_classifier(key: Writer, service: Serving, request: Request) -> messages.ClassifierInfo:
     """Create a classifier for one of the models. Needs the role `write`.
 
     Errors: 409 if you have a classifier of this name; 422 if the server does not run the model.
     """
-    new = await receive_json(NewClassifier, request, service)
+    new = await receive_json(messages.NewClassifier, request, service)
     if new.model not in service.models:
         raise Problem(422, f"no such model: choose one of {', '.join(sorted(service.models))}")
     made = await in_thread(
@@ -223,24 +231,24 @@ async def create_classifier(key: Writer, service: Serving, request: Request) -> 
 
 
 @router.get("/v1/classifiers")
-async def list_classifiers(key: Reader, service: Serving) -> list[ClassifierInfo]:
+async def list_classifiers(key: Reader, service: Serving) -> list[messages.ClassifierInfo]:
     """List your classifiers. The role `read` is enough."""
     listed = await in_thread(service.store.classifiers, key.tenant)
     return [_view_for(key, each) for each in listed]
 
 
 @router.get("/v1/classifiers/{classifier}")
-async def show_classifier(key: Reader, service: Serving, classifier: _Named) -> ClassifierDetails:
+async def show_classifier(key: Reader, service: Serving, classifier: _Named) -> messages.ClassifierDetails:
     """Describe one classifier, by its name or id, and its model. The role `read` is enough.
 
     Errors: 404 if you have no such classifier; 409 if its model is not served.
     """
     info = _view_for(key, await in_thread(service.store.classifier, key.tenant, classifier))
-    return ClassifierDetails(**{**dict(info), "model": _describe(service.model(info.model))})
+    return messages.ClassifierDetails(**{**dict(info), "model": _describe(service.model(info.model))})
 
 
 @router.delete("/v1/classifiers/{classifier}")
-async def delete_classifier(key: Writer, service: Serving, classifier: Id) -> Forgotten:
+async def delete_classifier(key: Writer, service: Serving, classifier: Id) -> messages.Forgotten:
     """Delete a classifier with all its classes and examples. Needs the role `write`.
 
     The answer says how many examples were forgotten. The audit log loses the labels of the classes. Errors:
@@ -249,15 +257,12 @@ async def delete_classifier(key: Writer, service: Serving, classifier: Id) -> Fo
     return await in_thread(lambda: service.store.delete_classifier(key.tenant, classifier, by=key))
 
 
-def _view_for(key: Key, classifier: ClassifierInfo) -> ClassifierInfo:
+def _view_for(key: Key, classifier: messages.ClassifierInfo) -> messages.ClassifierInfo:
     return classifier.model_copy(update={"may_enrol": WRITES.admits(key)})
 
 
-# The classes of a classifier
-
-
 @router.get("/v1/classifiers/{classifier}/classes")
-async def list_classes(key: Reader, service: Serving, classifier: Id) -> list[ClassSummary]:
+async def list_classes(key: Reader, service: Serving, classifier: Id) -> list[messages.ClassSummary]:
     """List the classes of a classifier, and how many examples each has. The role `read` is enough.
 
     Errors: 404 if you have no such classifier.
@@ -266,7 +271,7 @@ async def list_classes(key: Reader, service: Serving, classifier: Id) -> list[Cl
 
 
 @router.delete("/v1/classifiers/{classifier}/classes/{label}")
-async def forget_class(key: Writer, service: Serving, classifier: Id, label: _Named) -> Forgotten:
+async def forget_class(key: Writer, service: Serving, classifier: Id, label: _Named) -> messages.Forgotten:
     """Forget a class with all its examples. Needs the role `write`.
 
     The answer says how many examples were forgotten, and by which random name the audit log calls the class
@@ -279,7 +284,7 @@ async def forget_class(key: Writer, service: Serving, classifier: Id, label: _Na
 
 
 @router.post("/v1/classifiers/{classifier}/examples", status_code=201, openapi_extra=_LABELLED)
-async def enrol(key: Writer, service: Serving, classifier: Id, request: Request) -> EnrolledClasses:
+async def enrol(key: Writer, service: Serving, classifier: Id, request: Request) -> messages.EnrolledClasses:
     """Enrol images as examples of classes, which are created if they are new: all of them, or none.
 
     Needs the role `write`. The body is a release with a label and an id for each image. The service keeps
@@ -300,13 +305,11 @@ async def enrol(key: Writer, service: Serving, classifier: Id, request: Request)
         for image, embedding in zip(body.labels, embeddings, strict=True):
             given.setdefault(image.label, []).append(Example(image.id, embedding, weight))
         enrolled = await in_thread(lambda: service.store.enrol_many(key.tenant, classifier, given, by=key))
-    return EnrolledClasses(
-        classes=[EnrolledClass(label=label, **dict(each)) for label, each in enrolled.items()]
-    )
+    return messages.EnrolledClasses(classes=enrolled)
 
 
 @router.delete("/v1/classifiers/{classifier}/examples/{example}")
-async def forget_example(key: Writer, service: Serving, classifier: Id, example: Id) -> Forgotten:
+async def forget_example(key: Writer, service: Serving, classifier: Id, example: Id) -> messages.Forgotten:
     """Forget one example, by the id that its enrolment returned. Needs the role `write`.
 
     A class, and its label, is forgotten with its last example. Errors: 404 if you have no such example.
@@ -338,7 +341,7 @@ async def answer_table(
     if reason := why_no_table(model):
         raise Problem(409, reason)
     info = await in_thread(service.store.classifier, key.tenant, classifier)
-    made_of = model.demands[0].made_of
+    made_of = model.demand.made_of
     if made_of is not None and if_none_match == tag_of(info.version, made_of):
         return Response(status_code=304)
     with service.room.share() as take:
@@ -352,7 +355,7 @@ async def answer_table(
 
 
 @router.delete("/v1/data")
-async def forget_everything(key: Admin, service: Serving) -> Forgotten:
+async def forget_everything(key: Admin, service: Serving) -> messages.Forgotten:
     """Forget every classifier and example of your tenant. Needs the role `admin`.
 
     The answer says how many examples were forgotten. The keys and the audit log stay, but the log names no
@@ -367,7 +370,7 @@ async def show_audit(
     service: Serving,
     since: _Moment = None,
     most: Annotated[int, _DIGITS, Query(ge=1, le=10_000, description="How many changes to list.")] = 1000,
-) -> list[AuditLine]:
+) -> list[messages.AuditLine]:
     """List the changes with their keys and times, the newest first. Needs the role `admin`."""
     return await in_thread(lambda: service.store.audit(key.tenant, since=since, most=most))
 
@@ -376,22 +379,22 @@ async def show_audit(
 
 
 @router.get("/v1/keys")
-async def list_keys(key: Admin, service: Serving) -> list[KeyInfo]:
+async def list_keys(key: Admin, service: Serving) -> list[messages.KeyInfo]:
     """List the keys of your tenant, without their secrets. Needs the role `admin`."""
-    return [KeyInfo(**asdict(each)) for each in await in_thread(service.store.keys, key.tenant)]
+    return list(await in_thread(service.store.keys, key.tenant))
 
 
-@router.post("/v1/keys", status_code=201, openapi_extra=json_body(NewKey))
-async def create_key(key: Admin, service: Serving, request: Request) -> MadeKey:
+@router.post("/v1/keys", status_code=201, openapi_extra=json_body(messages.NewKey))
+async def create_key(key: Admin, service: Serving, request: Request) -> messages.MadeKey:
     """Create a key of your tenant. Needs the role `admin`.
 
     The answer has the secret, which is not shown again.
 
     Errors: 403 if your own key has a rate, a quota or an earlier end, which a new key would lift.
     """
-    new = await receive_json(NewKey, request, service)
+    new = await receive_json(messages.NewKey, request, service)
     made, secret = await in_thread(lambda: service.store.create_key(key.tenant, **new.model_dump(), by=key))
-    return MadeKey(**asdict(made), secret=secret)
+    return messages.MadeKey(**dict(made), secret=secret)
 
 
 @router.delete("/v1/keys/{key_id}", status_code=204)
@@ -418,7 +421,7 @@ async def ready(service: Serving) -> dict[str, str]:
 
     Errors: 503 otherwise; a load balancer then asks another server.
     """
-    if not service.engine.alive:
+    if service.engine.closed:
         raise Problem(503, "the server is closing", wait=5)
     await in_thread(service.store.ping)
     return {"status": "ready"}

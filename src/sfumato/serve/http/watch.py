@@ -1,7 +1,8 @@
-"""A wrapper of every request: headers, counts, a line in the log, and no traceback with a label."""
+"""A wrapper of every request and its answer."""
 
 import logging
 import time
+import traceback
 from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
@@ -73,15 +74,12 @@ class Watched:
                 message = {**message, "body": b""}
             if message["type"] == "http.response.start":
                 status = message["status"]
-                given = [
-                    (name, _here(value) if name == b"location" else value)
-                    for name, value in message["headers"]
-                ]
-                headers = [*given, *_ENCODED, (b"x-request-id", request_id.encode())]
-                if all(name != b"cache-control" for name, _ in message["headers"]):
-                    lasting = status == 200 and scope["path"].startswith("/assets/")
-                    headers.append((b"cache-control", _LASTING if lasting else b"no-store"))
-                message["headers"] = headers
+                given = dict(message["headers"])
+                if b"location" in given:
+                    given[b"location"] = _here(given[b"location"])
+                lasting = status == 200 and scope["path"].startswith("/assets/")
+                given.setdefault(b"cache-control", _LASTING if lasting else b"no-store")
+                message["headers"] = [*given.items(), *_ENCODED, (b"x-request-id", request_id.encode())]
             await send(message)
 
         try:
@@ -90,23 +88,13 @@ class Watched:
             else:
                 await problems.answer(422, _UNREADABLE)(scope, receive, answer)
         except Exception as error:  # the last resort: log kind and line of an unexpected error
-            frame = error.__traceback__
-            while frame is not None and frame.tb_next is not None:
-                frame = frame.tb_next
-            line = (
-                "" if frame is None else f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"
-            )
-            name = type(error).__name__
-            logs.event(log, logging.ERROR, "a request failed", error=name, place=line)
+            *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+            place = f"{Path(frame.f_code.co_filename).name}:{line}"
+            logs.event(log, logging.ERROR, "a request failed", error=type(error).__name__, place=place)
             if not status:
                 await problems.answer(500, problems.UNEXPECTED)(scope, receive, answer)
         seconds = time.perf_counter() - start
         route = getattr(scope.get("route"), "path", None) or "other"
         self._counted.count_answer(method, route, status, seconds)
-        logs.event(
-            *(log, logging.INFO, "a request was answered"),
-            method=method,
-            route=route,
-            status=status,
-            seconds=round(seconds, 4),
-        )
+        told = {"method": method, "route": route, "status": status, "seconds": round(seconds, 4)}
+        logs.event(log, logging.INFO, "a request was answered", **told)

@@ -10,14 +10,12 @@ from sfumato.errors import needs_extra
 with needs_extra("the store", "serve"):
     from sfumato.serve.store.database import ConflictError, NotFoundError, QuotaError, StoreError
     from sfumato.serve.store.keys import Key, Role
-    from sfumato.serve.store.search import Neighbour
     from sfumato.serve.store.store import Example, Prototypes, Store
 
 __all__ = [
     "ConflictError",
     "Example",
     "Key",
-    "Neighbour",
     "NotFoundError",
     "Prototypes",
     "QuotaError",

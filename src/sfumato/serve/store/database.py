@@ -1,34 +1,31 @@
 """The database behind a store, SQLite or PostgreSQL: its connections, transactions, versions and failures."""
 
-import logging
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import Connection, create_engine, event, func, insert, inspect, select, text
+from sqlalchemy import Connection, Row, Select, create_engine, event, func, insert, inspect, select, text
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
-from sfumato.base import databases, logs
+from sfumato.base import databases
 from sfumato.errors import ConfigError, SfumatoError
 from sfumato.serve.store.schema import VERSION, metadata, tenants, versions
 
 _WAIT = 30  # seconds for another writer, or for a free connection
 _LOCK = 0x5346554D  # "SFUM": PostgreSQL's advisory lock while tables are made
 
-_log = logging.getLogger("sfumato.serve")
-
 
 class StoreError(SfumatoError):
     """The database cannot be used now: unreachable, full, read-only, damaged, or not a store.
 
-    Attributes:
-        full: whether its disk is full or fails; nothing was saved.
+    `full`: whether its disk is full or fails; nothing was saved.
     """
 
     def __init__(self, message: str, *, full: bool = False) -> None:
@@ -63,10 +60,12 @@ class Database:
             StoreError: the database cannot be used, belongs to another program, or is of another version.
         """
         self._url = _parse(url)
-        self._postgresql = self._url.get_backend_name() == "postgresql"
+        self.is_postgresql = self._url.get_backend_name() == "postgresql"
+        self._insert = (postgresql if self.is_postgresql else sqlite).insert
         # SQLite waits by sleeping, in no order: threads of one process queue up instead.
-        self._turn = nullcontext() if self._postgresql else threading.Lock()
-        if self._postgresql:
+        self._turn = nullcontext() if self.is_postgresql else threading.Lock()
+        arguments: dict[str, Any] = {"timeout": _WAIT}
+        if self.is_postgresql:
             # A process that hangs in a transaction must not hold up the others.
             options = f"-c idle_in_transaction_session_timeout={_WAIT}s"
             # Nor must a network that goes silent hold up this one.
@@ -74,21 +73,19 @@ class Database:
             arguments = {"connect_timeout": 5, "options": options, **alive}
         else:
             _begin_file(self._url)
-            arguments = {"timeout": _WAIT}
         self._engine = create_engine(
             self._url,
             connect_args=arguments,
             pool_size=10,
             pool_timeout=_WAIT,
-            pool_pre_ping=self._postgresql,
+            pool_pre_ping=self.is_postgresql,
             hide_parameters=True,  # they contain labels and embeddings
         )
-        if not self._postgresql:
+        if not self.is_postgresql:
             event.listen(self._engine, "connect", _prepare)
             event.listen(self._engine, "begin", _begin)
         try:
-            with self._errors():
-                self._make_tables()
+            self._make_tables()
         except BaseException:
             self.close()
             raise
@@ -103,32 +100,30 @@ class Database:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def is_remote(self) -> bool:
-        """Whether the database is another process, for which each call waits."""
-        return self._postgresql
-
     def ping(self) -> None:
         """Check that the database answers. Raises StoreError if not."""
-        with self._reading() as connection:
-            connection.execute(select(tenants.c.name).limit(1))
+        self._all(select(tenants.c.name).limit(1))
+
+    def _all(self, query: Select[Any]) -> Sequence[Row[Any]]:
+        with self._transaction() as connection:
+            return connection.execute(query).all()
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with self._errors(), self._engine.begin() as connection:
+    def _transaction(self, conflict: str | None = None, **options: Any) -> Iterator[Connection]:
+        """Open a transaction. Raises as `_errors` does; `options` are of SQLAlchemy's connection."""
+        engine = self._engine.execution_options(**options)
+        with self._errors(conflict), engine.begin() as connection:
             yield connection
 
     @contextmanager
-    def _writing(self) -> Iterator[Connection]:
+    def _writing(self, conflict: str | None = None) -> Iterator[Connection]:
         """Open a transaction that changes something."""
-        with self._errors(), self._turn, self._engine.connect() as connection:
-            connection = connection.execution_options(sfumato_write=True)
-            with connection.begin():
-                yield connection
+        with self._turn, self._transaction(conflict, sfumato_write=True) as connection:
+            yield connection
 
     @contextmanager
     def _cursor(self) -> Iterator[Any]:
-        """Yield a cursor of SQLite's own driver, outside of transactions."""
+        """Yield a cursor of the driver itself."""
         with (
             self._errors(),
             closing(self._engine.raw_connection()) as connection,
@@ -137,55 +132,35 @@ class Database:
             yield cursor
 
     @contextmanager
-    def _outside_transactions(self) -> Iterator[Connection]:
-        """Open a connection without a transaction: PostgreSQL needs that to change indices."""
-        with self._errors(), self._engine.connect() as connection:
-            yield connection.execution_options(isolation_level="AUTOCOMMIT")
-
-    @contextmanager
-    def _tidying(self) -> Iterator[None]:
-        """Wrap the work after a change: if it fails, the change stands, and the failure is logged."""
+    def _errors(self, conflict: str | None = None) -> Iterator[None]:
+        """Raise StoreError for an error of the database; ConflictError for a row that exists, if named."""
         try:
             yield
-        except StoreError as error:
-            logs.event(_log, logging.WARNING, "the store was not tidied up", store=str(error))
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (SQLAlchemyError, sqlite3.Error) as error:
-            where, cure = self._url.render_as_string(hide_password=True), _cure(error, self._url.database)
+        except (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error) as error:
+            if conflict is not None and isinstance(error, IntegrityError):
+                raise ConflictError(conflict) from None
+            cure = _cure(error, self._url.database)
             # PostgreSQL shows stored values in the lines below the first one.
             what = str(getattr(error, "orig", None) or error).partition("\n")[0]
-            raise StoreError(f"{where}: {what}: {cure}", full=cure in (_ROOM, _DISK)) from None
-
-    @contextmanager
-    def _conflicts(self, message: str) -> Iterator[None]:
-        try:
-            yield
-        except StoreError as error:
-            if isinstance(error.__context__, IntegrityError):
-                raise ConflictError(message) from None
-            raise
+            raise StoreError(f"{self._url!r}: {what}: {cure}", full=cure in (_ROOM, _DISK)) from None
 
     def _make_tables(self) -> None:
         """Create the tables of a new store. Raises StoreError for those of another program or version."""
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
             if _version(connection) == VERSION:
                 return
         with self._writing() as connection:
-            if self._postgresql:  # SQLite has one writer in any case
+            if self.is_postgresql:  # SQLite has one writer in any case
                 connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
             version = _version(connection)
             if version == VERSION:  # another process was first
                 return
-            where = self._url.render_as_string(hide_password=True)
             if version is not None:
-                raise StoreError(f"{where}: is of version {version}, not {VERSION}: create a new store")
+                raise StoreError(f"{self._url!r}: is of version {version}, not {VERSION}: create a new store")
             if inspect(connection).get_table_names():
-                raise StoreError(f"{where}: has the tables of another program: name a database of its own")
-            if self._postgresql:
+                cure = "name a database of its own"
+                raise StoreError(f"{self._url!r}: has the tables of another program: {cure}")
+            if self.is_postgresql:
                 connection.execute(text("create extension if not exists vector"))
             metadata.create_all(connection)
             connection.execute(insert(versions).values(version=VERSION))
@@ -216,24 +191,17 @@ def _begin_file(url: URL) -> None:
 
 def _prepare(connection: sqlite3.Connection, _: object) -> None:
     connection.isolation_level = None  # transactions are begun by _begin
-    if connection.execute("pragma journal_mode").fetchone() != ("wal",):
-        _to_wal(connection)
-    connection.execute("pragma synchronous = full")  # acknowledged changes are on the disk
-    connection.execute("pragma foreign_keys = on")
-    connection.execute("pragma secure_delete = on")
-
-
-def _to_wal(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log; SQLite does not wait by itself if another process does the same."""
     until = time.monotonic() + _WAIT
-    while True:
+    while connection.execute("pragma journal_mode").fetchone() != ("wal",):
         try:
             connection.execute("pragma journal_mode = wal")
-            return
-        except sqlite3.OperationalError as error:
+        except sqlite3.OperationalError as error:  # SQLite does not wait for another that does the same
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                 raise
             time.sleep(0.01)
+    connection.execute("pragma synchronous = full")  # acknowledged changes are on the disk
+    connection.execute("pragma foreign_keys = on")
+    connection.execute("pragma secure_delete = on")
 
 
 def _begin(connection: Connection) -> None:
@@ -244,13 +212,12 @@ def _begin(connection: Connection) -> None:
 
 def _version(connection: Connection) -> int | None:
     """Read the version of the tables; None if they do not exist."""
-    if not inspect(connection).has_table(versions.name):
-        return None
-    version: int | None = connection.scalar(select(versions.c.version))
+    exists = inspect(connection).has_table(versions.name)
+    version: int | None = connection.scalar(select(versions.c.version)) if exists else None
     return version
 
 
-def _cure(error: SQLAlchemyError | sqlite3.Error, file: str | None) -> str:
+def _cure(error: Exception, file: str | None) -> str:
     """Say what to do. `file` is the database of SQLite."""
     original: Any = getattr(error, "orig", None) or error
     if file and (words := databases.why_locked(original, Path(file))):
@@ -264,8 +231,6 @@ _ROOM = "the disk is full: make room and ask again; nothing was saved"
 _DISK = "the disk fails, or is full: make room, or replace it, and ask again; nothing was saved"
 _READ_ONLY = "it cannot be written: check its permissions and those of its folder; nothing was saved"
 _DAMAGED = "damaged, or not a store: restore it from a backup"
-_NO_VECTOR = "install pgvector on the machine of the database"
-_NO_RIGHT = "give its user the right; for pgvector, a superuser runs `create extension vector` in it once"
 _CURES: dict[Any, str] = {
     # SQLite's result codes.
     sqlite3.SQLITE_FULL: _ROOM,
@@ -281,6 +246,6 @@ _CURES: dict[Any, str] = {
     "XX001": _DAMAGED,
     "XX002": _DAMAGED,
     "53300": "it has no free connection: raise max_connections, or run fewer processes",
-    "42501": _NO_RIGHT,
-    "0A000": _NO_VECTOR,
+    "42501": "give its user the right; for pgvector, a superuser runs `create extension vector` in it once",
+    "0A000": "install pgvector on the machine of the database",
 }

@@ -7,11 +7,10 @@ import threading
 import time
 import unicodedata
 from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from datetime import datetime
+from typing import Any, Literal, TypeVar, get_args
 
+from pydantic import BaseModel
 from sqlalchemy import Connection, func, insert, select, update
 
 from sfumato.base.alike import look
@@ -19,6 +18,7 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.serve.store.database import ConflictError, Database, NotFoundError, QuotaError
 from sfumato.serve.store.schema import audit, keys, signing, tenants
 from sfumato.wire.labels import as_kept
+from sfumato.wire.messages import KeyInfo
 
 REMEMBERED = 1.0  # seconds that a key is cached
 ID = re.compile("[0-9a-f]{24}")
@@ -28,29 +28,18 @@ _WINDOW = 60.0  # seconds over which the requests of a key are counted
 _LABEL = 200  # characters
 
 Role = Literal["read", "write", "admin"]
+_Record = TypeVar("_Record", bound=BaseModel)
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(KeyInfo):
     """A key: its tenant, role and limits; never the secret itself."""
 
-    id: str
     tenant: str
     role: Role
-    name: str
-    rate: int | None  # requests a minute
-    quota: int | None  # examples stored at most
-    created: datetime
-    expires: datetime | None  # invalid from then on
-    revoked: datetime | None
 
 
 class Keys(Database):
-    """Tenants and their keys.
-
-    State: connections; keys that were found within REMEMBERED seconds, and the number of keys revoked here;
-    and the requests of each key in its present window.
-    """
+    """Tenants and their keys. State: connections, keys found lately, and the requests of each key."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -62,13 +51,12 @@ class Keys(Database):
     def create_tenant(self, name: str) -> None:
         """Create a tenant, of 1 to 200 characters. Raises ConflictError if it exists."""
         check_new_name("tenant", name, self.tenants())
-        with self._conflicts(f"a tenant {name!r} already exists"), self._writing() as connection:
+        with self._writing(f"a tenant {name!r} already exists") as connection:
             connection.execute(insert(tenants).values(name=name, created=now()))
 
     def tenants(self) -> list[str]:
         """List the names of all tenants, in order."""
-        with self._reading() as connection:
-            return sorted(connection.scalars(select(tenants.c.name)))
+        return sorted(row.name for row in self._all(select(tenants.c.name)))
 
     def create_key(
         self,
@@ -84,7 +72,6 @@ class Keys(Database):
         """Create a key, and its secret of 256 bits, which cannot be shown again.
 
         Args:
-            tenant: the owner.
             role: "read" to list and classify, "write" to enrol and forget as well, "admin" for everything.
             name: of the device or person, 1 to 200 characters.
             rate, quota, expires: see Key; None for no limit. The clock is that of the serving machine.
@@ -119,20 +106,17 @@ class Keys(Database):
                     f"no tenant {tenant!r}: create it with --new-tenant, or by `sfumato keys tenant`"
                 )
             connection.execute(insert(keys).values(hash=_hash(secret), **row))
-            if by is not None:
-                note(connection, by, "create key", label=key_id)
-        return _key(row), secret
+            note(connection, by, "create key", label=key_id)
+        return record(Key, row), secret
 
     def key(self, secret: str) -> Key | None:
         """Find the key of a secret; None if there is none, or if it was revoked or has expired."""
         hashed, asked, revocations = _hash(secret), time.monotonic(), self._revocations
         lasts = keys.c.expires.is_(None) | (keys.c.expires > now())
-        query = select(*_KEY).where(keys.c.hash == hashed, keys.c.revoked.is_(None), lasts)
-        with self._reading() as connection:
-            row = connection.execute(query).mappings().one_or_none()
-        if row is None:
+        rows = self._all(select(*_KEY).where(keys.c.hash == hashed, keys.c.revoked.is_(None), lasts))
+        if not rows:
             return None
-        key = _key(row)
+        key = record(Key, rows[0])
         left = REMEMBERED if key.expires is None else min(REMEMBERED, key.expires.timestamp() - now())
         with self._lock:
             if self._revocations == revocations:  # otherwise it may have been revoked meanwhile
@@ -172,46 +156,36 @@ class Keys(Database):
 
     def signing_key(self) -> bytes:
         """Return the private Ed25519 key that signs answer tables: 32 bytes, drawn at first use."""
-        while True:
-            with self._reading() as connection:
-                private = connection.scalar(select(signing.c.private))
-            if private is not None:
-                return bytes(private)
-            drawn = insert(signing).values(id=1, private=secrets.token_bytes(32))
-            # If another process was first, its key counts.
-            with suppress(ConflictError), self._conflicts("drawn already"), self._writing() as connection:
-                connection.execute(drawn)
+        drawn = self._insert(signing).values(id=1, private=secrets.token_bytes(32))
+        with self._writing() as connection:
+            connection.execute(drawn.on_conflict_do_nothing())
+            return bytes(connection.execute(select(signing.c.private)).scalar_one())
 
     def keys(self, tenant: str) -> list[Key]:
         """List all keys of a tenant, revoked and expired ones too, the oldest first."""
         query = select(*_KEY).where(keys.c.tenant == tenant).order_by(keys.c.created, keys.c.id)
-        with self._reading() as connection:
-            return [_key(row) for row in connection.execute(query).mappings()]
+        return [record(Key, row) for row in self._all(query)]
 
     def revoke(self, key_id: str, *, by: Key | None = None) -> None:
         """Revoke a key for good, from the next call on; see `recall` for other processes.
 
         Its examples stay.
 
-        Args:
-            key_id: of any tenant; with `by`, of its tenant.
-            by: the key that revokes it, for the audit log; None for the operator.
+        `by` is the key that revokes a key of its tenant, for the audit log; None for the operator.
 
         Raises:
             NotFoundError: no such key.
             ConflictError: it is `by` itself: the tenant might be left without an admin key.
         """
-        if by is not None and by.id == key_id:
-            raise ConflictError("this is the key that asks: revoke it with another key of the role admin")
+        revoke = update(keys).values(revoked=func.coalesce(keys.c.revoked, now())).where(keys.c.id == key_id)
+        if by is not None:
+            if by.id == key_id:
+                raise ConflictError("this is the key that asks: revoke it with another key of the role admin")
+            revoke = revoke.where(keys.c.tenant == by.tenant)
         with self._writing() as connection:
-            revoked = func.coalesce(keys.c.revoked, now())
-            revoke = update(keys).where(keys.c.id == key_id).values(revoked=revoked)
-            if by is not None:
-                revoke = revoke.where(keys.c.tenant == by.tenant)
             if not ID.fullmatch(key_id.removeprefix("k-")) or not connection.execute(revoke).rowcount:
                 raise NotFoundError(f"no key {key_id!r}: list the keys")
-            if by is not None:
-                note(connection, by, "revoke key", label=key_id)
+            note(connection, by, "revoke key", label=key_id)
         with self._lock:
             self._revocations += 1
             self._remembered.clear()
@@ -237,21 +211,19 @@ def _hash(secret: str) -> bytes:
     return hashlib.sha256(secret.encode(errors="surrogatepass")).digest()
 
 
-def _key(row: Any) -> Key:
-    times: dict[str, Any] = {
-        name: row[name] and moment(row[name]) for name in ("created", "expires", "revoked")
-    }
-    return Key(**{name: row[name] for name in ("id", "tenant", "role", "name", "rate", "quota")}, **times)
+def record(kind: type[_Record], row: Any) -> _Record:
+    """Make a record of a row; its times, in seconds since 1970, become UTC."""
+    return kind.model_validate(row, from_attributes=True)
 
 
-def note(connection: Connection, by: Key, action: str, *rows: dict[str, Any], **what: Any) -> None:
-    """Record an action of a key in the audit log, in the transaction of the change: one row, or these.
+def note(connection: Connection, by: Key | None, action: str, *rows: dict[str, Any], **what: Any) -> None:
+    """Record an action of a key, or nothing of the operator's, in the transaction of the change.
 
-    A row has the classifier, label or example concerned, and the number of examples; for keys, `label` is the
-    id of the key.
+    One row, or these: the classifier, label (for a key, its id) and example, and the number of examples.
     """
-    row = {"tenant": by.tenant, "time": now(), "key": by.id, "action": action, "examples": 0, **what}
-    connection.execute(insert(audit), [row | each for each in rows or ({},)])
+    if by is not None:
+        row = {"tenant": by.tenant, "time": now(), "key": by.id, "action": action, "examples": 0, **what}
+        connection.execute(insert(audit), [row | each for each in rows or ({},)])
 
 
 def new_id() -> str:
@@ -262,11 +234,6 @@ def new_id() -> str:
 def now() -> float:
     """Return the time in seconds since 1970, in whole microseconds like datetime."""
     return round(time.time(), 6)
-
-
-def moment(seconds: float) -> datetime:
-    """Convert a time of the tables to UTC."""
-    return datetime.fromtimestamp(seconds, UTC)
 
 
 def check_text(what: str, value: str) -> None:
@@ -288,8 +255,5 @@ def check_new_name(what: str, value: str, others: Iterable[str]) -> None:
 
 
 def storable(value: str) -> bool:
-    """Whether databases can store a text.
-
-    Control characters would break lines; neither they nor surrogates can be stored everywhere.
-    """
+    """Whether every database can store a text: without control characters and surrogates."""
     return not any(unicodedata.category(character) in {"Cc", "Cs"} for character in value)

@@ -7,141 +7,120 @@ row. There is no column for an image or a release. Times are seconds since 1970,
 from typing import Any
 
 import numpy as np
+import sqlalchemy as sa
 from pgvector.sqlalchemy import VECTOR
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Dialect,
-    Double,
-    ForeignKey,
-    ForeignKeyConstraint,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    TypeDecorator,
-    UniqueConstraint,
-)
-from sqlalchemy.types import TypeEngine
 
 
-class Vector(TypeDecorator[np.ndarray]):
+class Vector(sa.TypeDecorator[np.ndarray]):
     """(D,) float32: pgvector's type in PostgreSQL, the bytes (little-endian) in SQLite."""
 
-    impl = LargeBinary
+    impl = sa.LargeBinary
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+    def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine[Any]:
         """Return the type for this database."""
-        return dialect.type_descriptor(VECTOR() if dialect.name == "postgresql" else LargeBinary())
+        return dialect.type_descriptor(VECTOR() if dialect.name == "postgresql" else sa.LargeBinary())
 
-    def process_bind_param(self, value: np.ndarray | None, dialect: Dialect) -> Any:
+    def process_bind_param(self, value: np.ndarray | None, dialect: sa.Dialect) -> Any:
         """Convert a value for the database."""
         return value if value is None or dialect.name == "postgresql" else value.astype("<f4").tobytes()
 
 
-Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows by itself in an INTEGER only
+Id = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite numbers rows by itself in an INTEGER only
+
+
+def _texts(*names: str) -> list[sa.Column[str]]:
+    return [sa.Column(name, sa.Text, nullable=False) for name in names]
+
+
+def _times(*names: str, nullable: bool = False) -> list[sa.Column[float]]:
+    return [sa.Column(name, sa.Double, nullable=nullable) for name in names]
+
 
 VERSION = 1  # of all tables together
 
-metadata = MetaData()
+metadata = sa.MetaData()
 
-versions = Table("sfumato_version", metadata, Column("version", Integer, primary_key=True))
+versions = sa.Table("sfumato_version", metadata, sa.Column("version", sa.Integer, primary_key=True))
 
-tenants = Table(
-    "tenants",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("created", Double, nullable=False),
-)
+tenants = sa.Table("tenants", metadata, sa.Column("name", sa.Text, primary_key=True), *_times("created"))
 
-keys = Table(
+keys = sa.Table(
     "keys",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("tenant", Text, ForeignKey("tenants.name"), nullable=False),
-    Column("hash", LargeBinary, nullable=False, unique=True),  # SHA-256 of the secret
-    Column("role", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("rate", Integer),  # requests a minute; null: no limit
-    Column("quota", Integer),  # examples stored at most; null: no limit
-    Column("created", Double, nullable=False),
-    Column("expires", Double),  # invalid from then on; null: never
-    Column("revoked", Double),
-    UniqueConstraint("tenant", "id"),
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("tenant", sa.Text, sa.ForeignKey("tenants.name"), nullable=False),
+    sa.Column("hash", sa.LargeBinary, nullable=False, unique=True),  # SHA-256 of the secret
+    *_texts("role", "name"),
+    sa.Column("rate", sa.Integer),  # requests a minute; null: no limit
+    sa.Column("quota", sa.Integer),  # examples stored at most; null: no limit
+    *_times("created"),
+    *_times("expires", "revoked", nullable=True),  # invalid from then on; null: never
+    sa.UniqueConstraint("tenant", "id"),
 )
 
 # The private key that signs answer tables, in one row: every process of the service uses it.
-signing = Table(
+signing = sa.Table(
     "signing",
     metadata,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("private", LargeBinary, nullable=False),  # of Ed25519, 32 bytes
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("private", sa.LargeBinary, nullable=False),  # of Ed25519, 32 bytes
 )
 
-classifiers = Table(
+classifiers = sa.Table(
     "classifiers",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("tenant", Text, ForeignKey("tenants.name"), nullable=False),
-    Column("name", Text, nullable=False),
-    Column("model", Text, nullable=False),
-    Column("created", Double, nullable=False),
-    Column("version", BigInteger, nullable=False),
-    Column("dimension", Integer),  # null until the first example
-    UniqueConstraint("tenant", "id"),
-    UniqueConstraint("tenant", "name"),
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("tenant", sa.Text, sa.ForeignKey("tenants.name"), nullable=False),
+    *_texts("name", "model"),
+    *_times("created"),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("dimension", sa.Integer),  # null until the first example
+    sa.UniqueConstraint("tenant", "id"),
+    sa.UniqueConstraint("tenant", "name"),
 )
 
-classes = Table(
+classes = sa.Table(
     "classes",
     metadata,
-    Column("id", Id, primary_key=True),
-    Column("tenant", Text, nullable=False),
-    Column("classifier", Text, nullable=False),
-    Column("label", Text, nullable=False),
-    Column("created", Double, nullable=False),
-    Column("examples", Integer, nullable=False),
-    Column("sum", LargeBinary, nullable=False),  # (D,) float64, little-endian: weighted sum of embeddings
-    Column("weight", Double, nullable=False),  # sum of the weights
-    Column("vector", Vector, nullable=False),  # sum / weight, to search in
-    ForeignKeyConstraint(["tenant", "classifier"], ["classifiers.tenant", "classifiers.id"]),
-    UniqueConstraint("tenant", "id"),
-    UniqueConstraint("classifier", "label"),
+    sa.Column("id", Id, primary_key=True),
+    *_texts("tenant", "classifier", "label"),
+    *_times("created"),
+    sa.Column("examples", sa.Integer, nullable=False),
+    sa.Column("sum", sa.LargeBinary, nullable=False),  # (D,) float64, little-endian, weighted
+    sa.Column("weight", sa.Double, nullable=False),  # sum of the weights
+    sa.Column("vector", Vector, nullable=False),  # sum / weight, to search in
+    sa.ForeignKeyConstraint(["tenant", "classifier"], ["classifiers.tenant", "classifiers.id"]),
+    sa.UniqueConstraint("tenant", "id"),
+    sa.UniqueConstraint("classifier", "label"),
 )
 
-examples = Table(
+examples = sa.Table(
     "examples",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("tenant", Text, nullable=False),
-    Column("class", Id, nullable=False),
-    Column("key", Text, nullable=False),  # who enrolled it
-    Column("given_id", Text, nullable=False),  # see Example
-    Column("embedding", LargeBinary, nullable=False),  # (D,) float32, little-endian
-    Column("weight", Double, nullable=False),
-    Column("created", Double, nullable=False),
-    ForeignKeyConstraint(["tenant", "class"], ["classes.tenant", "classes.id"]),
-    ForeignKeyConstraint(["tenant", "key"], ["keys.tenant", "keys.id"]),
-    UniqueConstraint("class", "given_id"),
-    Index("examples_of_a_tenant", "tenant", "class"),
-    Index("examples_of_a_key", "tenant", "key"),
+    sa.Column("id", sa.Text, primary_key=True),
+    *_texts("tenant"),
+    sa.Column("class", Id, nullable=False),
+    *_texts("key", "given_id"),  # who enrolled it; see Example
+    sa.Column("embedding", sa.LargeBinary, nullable=False),  # (D,) float32, little-endian
+    sa.Column("weight", sa.Double, nullable=False),
+    *_times("created"),
+    sa.ForeignKeyConstraint(["tenant", "class"], ["classes.tenant", "classes.id"]),
+    sa.ForeignKeyConstraint(["tenant", "key"], ["keys.tenant", "keys.id"]),
+    sa.UniqueConstraint("class", "given_id"),
+    sa.Index("examples_of_a_tenant", "tenant", "class"),
+    sa.Index("examples_of_a_key", "tenant", "key"),
 )
 
-audit = Table(
+audit = sa.Table(
     "audit",
     metadata,
-    Column("id", Id, primary_key=True),
-    Column("tenant", Text, nullable=False),
-    Column("time", Double, nullable=False),
-    Column("key", Text, nullable=False),
-    Column("action", Text, nullable=False),
-    Column("classifier", Text),
-    Column("label", Text),
-    Column("example", Text),
-    Column("examples", Integer, nullable=False),
-    ForeignKeyConstraint(["tenant", "key"], ["keys.tenant", "keys.id"]),
-    Index("audit_of_a_tenant", "tenant", "id"),
+    sa.Column("id", Id, primary_key=True),
+    *_texts("tenant"),
+    *_times("time"),
+    *_texts("key", "action"),
+    *(sa.Column(name, sa.Text) for name in ("classifier", "label", "example")),
+    sa.Column("examples", sa.Integer, nullable=False),
+    sa.ForeignKeyConstraint(["tenant", "key"], ["keys.tenant", "keys.id"]),
+    sa.Index("audit_of_a_tenant", "tenant", "id"),
 )

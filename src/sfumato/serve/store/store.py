@@ -1,36 +1,46 @@
 """The store of the cloud: classifiers, their classes, and the prototypes computed from examples."""
 
+import hashlib
+import logging
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+import sqlalchemy as sa
+from pgvector.sqlalchemy import VECTOR
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
+from sfumato.base import logs
 from sfumato.errors import DataError
 from sfumato.learn.gallery import mean_of, sum_weighted
-from sfumato.serve.store import search
-from sfumato.serve.store.database import ConflictError, NotFoundError, QuotaError
+from sfumato.serve.store.database import ConflictError, NotFoundError, QuotaError, StoreError
 from sfumato.serve.store.keys import (
     ID,
     Key,
     Keys,
     check_new_name,
     check_text,
-    moment,
     new_id,
     note,
     now,
+    record,
     storable,
 )
 from sfumato.serve.store.schema import audit, classes, classifiers, examples, keys
-from sfumato.serve.store.search import Neighbour
-from sfumato.wire.messages import AuditLine, ClassifierInfo, ClassSummary, EnrolledExamples, Forgotten
+from sfumato.wire.messages import AuditLine, ClassifierInfo, ClassSummary, EnrolledClass, Forgotten
+
+MANY = 100_000  # prototypes of a classifier from which `index` builds an index
 
 _DIMENSION = 16_000  # the most that pgvector holds
+_INDEXED = 2_000  # the longest vectors that pgvector's HNSW takes
+_CANDIDATES = 200  # of an HNSW search; pgvector takes up to 1,000
+
+_log = logging.getLogger("sfumato.serve")
 
 
 @dataclass(frozen=True)
@@ -74,60 +84,54 @@ class Store(Keys):
         check_text("model", model)
         row: dict[str, Any] = {"id": new_id(), "name": name, "model": model, "created": now(), "version": 0}
         conflict = f"a classifier {name!r} already exists: use it, or choose another name"
-        with self._conflicts(conflict), self._changing(tenant, by) as connection:
+        with self._changing(tenant, by, conflict) as connection:
             connection.execute(insert(classifiers).values(tenant=tenant, **row))
             note(connection, by, "create classifier", classifier=row["id"])
-        return _classifier(row | {"classes": 0})
+        return record(ClassifierInfo, row | {"classes": 0})
 
     def classifier(self, tenant: str, classifier: str) -> ClassifierInfo:
         """Return the classifier with this id, or else of this name."""
         called = (classifiers.c.id == classifier) | (classifiers.c.name == classifier)
-        query = select(*_CLASSIFIER).where(_of(classifiers, tenant), called)
-        with self._reading() as connection:
-            rows = connection.execute(query).mappings().all() if storable(classifier) else []
+        rows = self._all(_CLASSIFIERS.where(_of(classifiers, tenant), called)) if storable(classifier) else []
         if not rows:
             raise _no_classifier()
-        return _classifier(min(rows, key=lambda row: row["id"] != classifier))
+        return record(ClassifierInfo, min(rows, key=lambda row: row.id != classifier))
 
     def classifiers(self, tenant: str) -> list[ClassifierInfo]:
         """List the classifiers of a tenant, the oldest first."""
-        query = select(*_CLASSIFIER).where(_of(classifiers, tenant))
-        query = query.order_by(classifiers.c.created, classifiers.c.id)
-        with self._reading() as connection:
-            return [_classifier(row) for row in connection.execute(query).mappings()]
+        query = _CLASSIFIERS.where(_of(classifiers, tenant))
+        rows = self._all(query.order_by(classifiers.c.created, classifiers.c.id))
+        return [record(ClassifierInfo, row) for row in rows]
 
     def delete_classifier(self, tenant: str, classifier: str, *, by: Key) -> Forgotten:
         """Forget a classifier with all its classes, and remove their labels from the audit log."""
-        with self._forgetting(tenant, by) as connection:
+        with self._changing(tenant, by) as connection:
             _lock(connection, tenant, classifier)
-            forgotten = _drop(connection, tenant, [classifier])
-            its = (_of(audit, tenant), audit.c.classifier == classifier)
-            connection.execute(update(audit).where(*its).values(label=None))
+            forgotten = _drop(connection, tenant, [classifier], audit.c.classifier == classifier)
             note(connection, by, "delete classifier", examples=forgotten, classifier=classifier)
-        self._drop_indices([classifier])
+        self._tidy([classifier])
         return Forgotten(forgotten=forgotten)
 
     def enrol(
         self, tenant: str, classifier: str, label: str, examples: Sequence[Example], *, by: Key
-    ) -> EnrolledExamples:
+    ) -> EnrolledClass:
         """Add examples to a class: see enrol_many."""
-        return self.enrol_many(tenant, classifier, {label: examples}, by=by)[label]
+        return self.enrol_many(tenant, classifier, {label: examples}, by=by)[0]
 
     def enrol_many(
         self, tenant: str, classifier: str, given: Mapping[str, Sequence[Example]], *, by: Key
-    ) -> dict[str, EnrolledExamples]:
+    ) -> list[EnrolledClass]:
         """Add examples to classes, and create new classes: all of them, or none, in one transaction.
 
         The prototype is the weighted mean of the embeddings. An example with a given id that its class has is
-        left as_it_came, so that it is safe to repeat the call.
+        left as it is, so that it is safe to repeat the call.
 
         Args:
             tenant, classifier, by: the classifier, and the key that enrols.
             given: examples by label, of 1 to 200 characters.
 
         Returns:
-            for each label, counts that add up to the given examples, and ids: of the new examples, in order,
-            then of the known ones.
+            for each label, counts that add up to the given examples, and ids: the new ones first.
 
         Raises:
             DataError: an invalid label; or an embedding that is not finite, or not as long as all others.
@@ -136,12 +140,11 @@ class Store(Keys):
         wanted = {label: {example.given_id: example for example in each} for label, each in given.items()}
         for label, distinct in wanted.items():
             check_text("label", label)
-            for example in distinct.values():
-                _check(example)
+            _check(distinct.values())
         with self._changing(tenant, by) as connection:
-            locked = _lock(connection, tenant, classifier)
+            dimension = _lock(connection, tenant, classifier)
             there = _class_rows(connection, tenant, classifier, wanted)
-            known = _find_known(connection, tenant, there, wanted)
+            known = _find_known(connection, tenant, classifier, wanted)
             new = {
                 label: fresh
                 for label, distinct in wanted.items()
@@ -150,34 +153,25 @@ class Store(Keys):
             ids: dict[str, list[str]] = {}
             if new:
                 every = [example for each in new.values() for example in each]
-                dimension = _common_dimension(every, locked.dimension)
+                dimension = dimension or len(every[0].embedding)
+                _check(every, dimension)
                 _check_quota(connection, by, len(every))
-                class_ids = _add_to_classes(connection, tenant, classifier, there, new)
-                ids = _keep(connection, class_ids, new, by)
-                _grow(connection, tenant, classifier, version=locked.version + 1, dimension=dimension)
+                ids = self._add(connection, classifier, there, new, by)
+                _lock(connection, tenant, classifier, grow=1, dimension=dimension)
                 entries = [{"label": label, "examples": len(each)} for label, each in new.items()]
                 note(connection, by, "enrol", *entries, classifier=classifier)
-        enrolled = {}
+        enrolled = []
         for label, each in given.items():
             own, before = ids.get(label, []), there[label].examples if label in there else 0
-            enrolled[label] = EnrolledExamples(
-                new=len(own),
-                known=len(each) - len(own),
-                total=before + len(own),
-                examples=[*own, *known[label].values()],
-            )
+            counts = {"new": len(own), "known": len(each) - len(own), "total": before + len(own)}
+            enrolled.append(EnrolledClass(label=label, **counts, examples=[*own, *known[label].values()]))
         return enrolled
 
     def classes(self, tenant: str, classifier: str) -> list[ClassSummary]:
         """List the classes of a classifier, the oldest first."""
-        rows = self._rows_of_classes(
-            tenant, classifier, classes.c.label, classes.c.examples, classes.c.created
-        )
-        return [
-            ClassSummary(label=label, examples=count, created=moment(created))
-            for label, count, created in rows
-            if label is not None
-        ]
+        columns = (classes.c.label, classes.c.examples, classes.c.created)
+        rows = self._rows_of_classes(tenant, classifier, *columns)
+        return [record(ClassSummary, row) for row in rows if row.label is not None]
 
     def forget_example(self, tenant: str, classifier: str, example: str, *, by: Key) -> Forgotten:
         """Forget one example. The last one takes its class with it, see forget_class.
@@ -185,8 +179,8 @@ class Store(Keys):
         The prototype is recomputed from the remaining examples: after a subtraction, rounding would leave a
         trace of this one.
         """
-        with self._forgetting(tenant, by) as connection:
-            version = _lock(connection, tenant, classifier).version + 1
+        with self._changing(tenant, by) as connection:
+            _lock(connection, tenant, classifier, grow=1)
             query = (
                 select(classes.c.id, classes.c.label)
                 .join(examples, _of(examples, tenant) & (examples.c["class"] == classes.c.id))
@@ -195,41 +189,32 @@ class Store(Keys):
             row = connection.execute(query).one_or_none() if ID.fullmatch(example) else None
             if row is None:
                 raise NotFoundError("no such example in this classifier")
-            connection.execute(delete(examples).where(_of(examples, tenant), examples.c.id == example))
-            left = _recompute(connection, tenant, row.id)
-            _grow(connection, tenant, classifier, version=version)
-            called = None if left else _rename(connection, tenant, classifier, row.label)
-            what = {"classifier": classifier, "label": called or row.label, "example": example}
-            note(connection, by, "forget example", examples=1, **what)
-        return Forgotten(forgotten=1, logged_as=called)
+            forgotten = _forget(connection, classifier, row, by, "forget example", example)
+        self._tidy()
+        return forgotten
 
     def forget_class(self, tenant: str, classifier: str, label: str, *, by: Key) -> Forgotten:
         """Forget a class with its examples; the audit log replaces its label by a random name."""
-        with self._forgetting(tenant, by) as connection:
-            version = _lock(connection, tenant, classifier).version + 1
+        with self._changing(tenant, by) as connection:
+            _lock(connection, tenant, classifier, grow=1)
             there = _class_rows(connection, tenant, classifier, [label] if storable(label) else [])
             if label not in there:
                 raise NotFoundError("no such class in this classifier: list its classes")
-            gone = delete(examples).where(_of(examples, tenant), examples.c["class"] == there[label].id)
-            forgotten = connection.execute(gone).rowcount
-            connection.execute(delete(classes).where(_of(classes, tenant), classes.c.id == there[label].id))
-            _grow(connection, tenant, classifier, version=version)
-            called = _rename(connection, tenant, classifier, label)
-            note(connection, by, "forget class", examples=forgotten, classifier=classifier, label=called)
-        return Forgotten(forgotten=forgotten, logged_as=called)
+            forgotten = _forget(connection, classifier, there[label], by, "forget class")
+        self._tidy()
+        return forgotten
 
     def forget_everything(self, tenant: str, *, by: Key) -> Forgotten:
         """Forget all classifiers of a tenant, and the labels in its audit log.
 
         Its keys and the entries of its audit log stay; they name no class any more.
         """
-        with self._forgetting(tenant, by) as connection:
+        with self._changing(tenant, by) as connection:
             query = select(classifiers.c.id).where(_of(classifiers, tenant)).order_by(classifiers.c.id)
             mine = list(connection.scalars(query.with_for_update(key_share=True)))
             forgotten = _drop(connection, tenant, mine)
-            connection.execute(update(audit).where(_of(audit, tenant)).values(label=None))
             note(connection, by, "forget everything", examples=forgotten)
-        self._drop_indices(mine)
+        self._tidy(mine)
         return Forgotten(forgotten=forgotten)
 
     def audit(self, tenant: str, *, since: datetime | None = None, most: int = 1000) -> list[AuditLine]:
@@ -240,23 +225,18 @@ class Store(Keys):
         query = select(audit).where(_of(audit, tenant))
         if since is not None:
             query = query.where(audit.c.time >= since.timestamp())
-        with self._reading() as connection:
-            rows = connection.execute(query.order_by(audit.c.id.desc()).limit(most)).mappings().all()
-        return [AuditLine(**{**row, "time": moment(row["time"])}) for row in rows]
+        return [record(AuditLine, row) for row in self._all(query.order_by(audit.c.id.desc()).limit(most))]
 
     def version(self, tenant: str, classifier: str) -> int:
         """Read the version of a classifier, which grows with every change; every question does so.
 
-        In SQLite by the driver alone: SQLAlchemy takes ten times as long.
+        By the driver alone: SQLAlchemy takes ten times as long.
         """
         _check_id(classifier)
-        if self._postgresql:
-            with self._reading() as connection:
-                row = connection.execute(_VERSION, {"tenant": tenant, "classifier": classifier}).one_or_none()
-        else:
-            with self._cursor() as cursor:
-                cursor.execute(_VERSION_IN_SQLITE, (tenant, classifier))
-                row = cursor.fetchone()
+        mark = "%s" if self.is_postgresql else "?"
+        with self._cursor() as cursor:
+            query = f"select version from classifiers where tenant = {mark} and id = {mark}"
+            row = cursor.execute(query, (tenant, classifier)).fetchone()
         if row is None:
             raise _no_classifier()
         return int(row[0])
@@ -264,139 +244,205 @@ class Store(Keys):
     def prototypes(self, tenant: str, classifier: str) -> Prototypes:
         """Read the prototypes of a classifier, all of one version."""
         # In PostgreSQL, the bytes of the sum are read faster than the text of the vector.
-        numbers = classes.c.sum if self._postgresql else classes.c.vector
+        numbers = classes.c.sum if self.is_postgresql else classes.c.vector
         rows = self._rows_of_classes(
             *(tenant, classifier, classifiers.c.version, classifiers.c.dimension),
             *(classes.c.label, numbers, classes.c.weight, classes.c.examples),
         )
         version, dimension = rows[0].version, rows[0].dimension or 0
-        if rows[0].label is None:
-            return Prototypes(version, (), np.zeros((0, dimension), np.float32), (), np.zeros(0))
-        _, _, labels, parts, weights, counts = zip(*rows, strict=True)
-        kind = "<f8" if self._postgresql else "<f4"
-        vectors = np.frombuffer(bytearray().join(parts), kind).reshape(len(rows), dimension)
-        weighed = np.array(weights, np.float64)
-        if self._postgresql:
-            vectors = (vectors / weighed[:, None]).astype(np.float32)
-        return Prototypes(version, labels, vectors, counts, weighed)
+        filled = [row[2:] for row in rows if row.label is not None]
+        return _prototypes(version, dimension, filled, sums=self.is_postgresql)
 
     def _rows_of_classes(self, tenant: str, classifier: str, *columns: Any) -> Sequence[Any]:
         """Read columns of each class of a classifier, the oldest first; without a class, one row of nulls."""
-        query = select(*columns).select_from(_WITH_CLASSES).where(*_is(tenant, classifier))
-        with self._reading() as connection:
-            rows = connection.execute(query.order_by(classes.c.id)).all()
+        query = select(*columns).select_from(_WITH_CLASSES).order_by(classes.c.id)
+        return self._rows_of(tenant, classifier, query)
+
+    def _rows_of(self, tenant: str, classifier: str, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
+        """Read rows of a classifier. Raises NotFoundError if the tenant has none with this id."""
+        _check_id(classifier)
+        rows = self._all(query.where(_of(classifiers, tenant), classifiers.c.id == classifier))
         if not rows:
             raise _no_classifier()
         return rows
 
     def count(self, tenant: str, classifier: str) -> tuple[int, int]:
         """Count the prototypes of a classifier, and the numbers of each; 0 before the first."""
-        query = (
-            select(func.count(classes.c.id), func.coalesce(func.max(classifiers.c.dimension), 0))
-            .select_from(_WITH_CLASSES)
-            .where(*_is(tenant, classifier))
-            .group_by(classifiers.c.id)
-        )
-        with self._reading() as connection:
-            row = connection.execute(query).one_or_none()
-        if row is None:
-            raise _no_classifier()
-        return row[0], row[1]
+        query = select(_COUNT, func.coalesce(classifiers.c.dimension, 0).label("dimension"))
+        (row,) = self._rows_of(tenant, classifier, query)
+        return row.classes, row.dimension
 
-    def nearest(
-        self, tenant: str, classifier: str, queries: np.ndarray, *, count: int
-    ) -> list[list[Neighbour]]:
+    def nearest(self, tenant: str, classifier: str, queries: np.ndarray, *, count: int) -> list[Prototypes]:
         """Find the classes with the nearest prototypes in PostgreSQL: for galleries too large to cache.
 
         Exact, unless `index` has built an HNSW index, which may miss some (benchmarks/store.py).
 
-        Args:
-            tenant, classifier, queries: (Q, D) queries of a classifier.
-            count: the number for each query, the nearest first.
-
-        Raises:
-            DataError: the queries have another dimension, or are not finite.
-            ConflictError: the store is SQLite's, which has no search of vectors.
+        Returns `count` classes for each of the (Q, D) queries, the nearest first. Raises DataError if these
+        have another dimension or are not finite; ConflictError for SQLite, which has no search of vectors.
         """
-        if not self._postgresql:
+        if not self.is_postgresql:
             raise ConflictError("a gallery of more than 1 GiB needs a store in PostgreSQL, which searches it")
         _, dimension = self.count(tenant, classifier)
-        if not dimension:
-            return [[] for _ in queries]
-        if queries.ndim != 2 or queries.shape[1] != dimension or not np.isfinite(queries).all():
+        if dimension and (queries.shape[1:] != (dimension,) or not np.isfinite(queries).all()):
             raise DataError(
                 f"queries of shape {queries.shape}: they must be rows of {dimension} finite numbers"
             )
-        with self._reading() as connection:
-            return search.nearest(connection, tenant, classifier, queries, count)
+        columns = (classes.c.label, classes.c.sum, classes.c.weight, classes.c.examples)
+        wanted = bindparam("wanted", type_=VECTOR(queries.shape[1]))
+        # A partial index is used if the query contains its condition as text.
+        only = classes.c.classifier == bindparam("only", classifier, literal_execute=True)
+        with self._transaction() as connection:
+            vector: sa.ColumnElement[Any] = classes.c.vector
+            if count <= _CANDIDATES and _has_index(connection, classifier):
+                vector = sa.cast(vector, wanted.type)
+                # Forbid reading and sorting all, which the planner prefers for queries of many columns.
+                connection.execute(sa.text("set local enable_sort = off"))
+                connection.execute(sa.text(f"set local hnsw.ef_search = {_CANDIDATES}"))
+                # Skip rows that were deleted and not yet vacuumed.
+                connection.execute(sa.text("set local hnsw.iterative_scan = strict_order"))
+            distance = vector.op("<->", return_type=sa.Double)(sa.cast(wanted, wanted.type))
+            query = select(*columns).where(_of(classes, tenant), only).order_by(distance).limit(count)
+            found = [connection.execute(query, {"wanted": row.astype(np.float32)}).all() for row in queries]
+        return [_prototypes(0, dimension, rows, sums=True) for rows in found]
 
     def index(self, tenant: str, classifier: str) -> bool:
-        """Speed up `nearest` in PostgreSQL: see search.index. Returns whether there is an index now."""
-        if not self._postgresql:
+        """Build an HNSW index in PostgreSQL for a classifier of 100,000 classes or more, unless there is one.
+
+        Source: Malkov & Yashunin 2018, as pgvector builds it: M = 16 links, 64 candidates. It takes minutes,
+        in which enrolment continues: call it in the background, as often as you like. pgvector has no such
+        index for vectors of more than 2,000 numbers.
+
+        Returns:
+            whether there is one now.
+        """
+        if not self.is_postgresql:
             return False
         count, dimension = self.count(tenant, classifier)
-        with self._outside_transactions() as connection:
-            return search.index(connection, classifier, count, dimension)
+        lock = int.from_bytes(hashlib.sha256(classifier.encode()).digest()[:7])
+        with self._transaction(isolation_level="AUTOCOMMIT") as connection:
+            if _has_index(connection, classifier):
+                return True
+            if count < MANY or dimension > _INDEXED:
+                return False
+            if not connection.scalar(select(func.pg_try_advisory_lock(lock))):
+                return False  # another process is building it
+            try:
+                connection.execute(_drop_index(classifier))  # interrupted, it exists and is unusable
+                connection.execute(
+                    sa.text(
+                        f'create index concurrently "hnsw_{classifier}" on classes using hnsw '
+                        f"((vector::vector({dimension})) vector_l2_ops) where classifier = '{classifier}'"
+                    )
+                )
+            finally:
+                connection.execute(select(func.pg_advisory_unlock(lock)))
+            return True
 
     @contextmanager
-    def _changing(self, tenant: str, by: Key) -> Iterator[Connection]:
+    def _changing(self, tenant: str, by: Key, conflict: str | None = None) -> Iterator[sa.Connection]:
         """Open a transaction that changes objects of a tenant, by one of its keys."""
         if by.tenant != tenant:
             raise NotFoundError(f"no key {by.id!r} in this tenant")
-        with self._writing() as connection:
+        with self._writing(conflict) as connection:
             yield connection
 
-    @contextmanager
-    def _forgetting(self, tenant: str, by: Key) -> Iterator[Connection]:
-        """Open a transaction like _changing; afterwards SQLite's log has nothing of the forgotten data."""
-        with self._changing(tenant, by) as connection:
-            yield connection
-        if not self._postgresql:
-            with self._tidying(), self._cursor() as cursor:
-                # It waits for readers; on timeout the next call does the work.
-                cursor.execute("pragma wal_checkpoint(truncate)")
+    def _tidy(self, gone: Sequence[str] = ()) -> None:
+        """Drop the indices of classifiers, and all forgotten data from the log of SQLite.
 
-    def _drop_indices(self, gone: Sequence[str]) -> None:
-        if self._postgresql:
-            with self._tidying(), self._outside_transactions() as connection:
-                for classifier in gone:
-                    connection.execute(search.drop_index(classifier))
+        If it fails, the change stands, and the failure is logged.
+        """
+        try:
+            if self.is_postgresql:
+                with self._transaction(isolation_level="AUTOCOMMIT") as connection:
+                    for classifier in gone:
+                        connection.execute(_drop_index(classifier))
+            else:
+                with self._cursor() as cursor:
+                    # It waits for readers; on timeout the next call does the work.
+                    cursor.execute("pragma wal_checkpoint(truncate)")
+        except StoreError as error:
+            logs.event(_log, logging.WARNING, "the store was not tidied up", store=str(error))
+
+    def _add(
+        self,
+        connection: sa.Connection,
+        classifier: str,
+        there: Mapping[str, Any],
+        new: Mapping[str, Sequence[Example]],
+        by: Key,
+    ) -> dict[str, list[str]]:
+        """Store new examples, at least one for each label, and their prototypes. Returns ids by label.
+
+        `there`: from `_class_rows`.
+        """
+        created, sums = now(), []
+        for label, given in new.items():
+            embeddings = np.stack([example.embedding for example in given])  # (K, D)
+            weights = np.array([example.weight for example in given], np.float64)
+            total, weight, count = sum_weighted(embeddings, weights), float(weights.sum()), len(given)
+            if (row := there.get(label)) is not None:
+                total = total + np.frombuffer(row.sum, "<f8")
+                weight, count = weight + row.weight, count + row.examples
+            own = {"tenant": by.tenant, "classifier": classifier, "label": label, "created": created}
+            sums.append(own | _prototype(total, weight, count))
+        adding = self._insert(classes)
+        adding = adding.on_conflict_do_update(
+            index_elements=["classifier", "label"],
+            set_={name: adding.excluded[name] for name in ("sum", "weight", "examples", "vector")},
+        )
+        changed = connection.execute(adding.returning(classes.c.label, classes.c.id), sums)
+        places = {row.label: row.id for row in changed}
+        rows = [
+            {
+                **{"id": new_id(), "tenant": by.tenant, "class": places[label], "key": by.id},
+                **{"given_id": example.given_id, "embedding": example.embedding.astype("<f4").tobytes()},
+                **{"weight": float(example.weight), "created": created},
+            }
+            for label, given in new.items()
+            for example in given
+        ]
+        connection.execute(insert(examples), rows)
+        ids = iter([row["id"] for row in rows])
+        return {label: list(islice(ids, len(given))) for label, given in new.items()}
+
+
+def _has_index(connection: sa.Connection, classifier: str) -> bool:
+    query = sa.text("select indisvalid from pg_index where indexrelid = to_regclass(:name)")
+    return bool(connection.scalar(query, {"name": f'"hnsw_{classifier}"'}))
+
+
+def _drop_index(classifier: str) -> sa.TextClause:
+    return sa.text(f'drop index concurrently if exists "hnsw_{classifier}"')
 
 
 # Built once: building statements takes as long as running them.
-_VERSION = select(classifiers.c.version).where(
-    classifiers.c.tenant == bindparam("tenant"), classifiers.c.id == bindparam("classifier")
-)
-_VERSION_IN_SQLITE = "select version from classifiers where tenant = ? and id = ?"
 _LOCK = (
-    select(classifiers.c.dimension, classifiers.c.version)
-    .where(classifiers.c.tenant == bindparam("of_tenant"), classifiers.c.id == bindparam("of_classifier"))
-    .with_for_update(key_share=True)
+    update(classifiers)
+    .where(classifiers.c.tenant == bindparam("of_tenant"), classifiers.c.id == bindparam("of_id"))
+    .values(
+        version=classifiers.c.version + bindparam("grow"),
+        dimension=func.coalesce(classifiers.c.dimension, bindparam("length", type_=sa.Integer)),
+    )
+    .returning(classifiers.c.dimension)
 )
-_CLASSES = select(classes.c.label, classes.c.id, classes.c.sum, classes.c.weight, classes.c.examples).where(
+_WANTED = (
     classes.c.tenant == bindparam("tenant"),
     classes.c.classifier == bindparam("classifier"),
     classes.c.label.in_(bindparam("labels", expanding=True)),
 )
-_KNOWN = select(examples.c["class"], examples.c.given_id, examples.c.id).where(
-    examples.c.tenant == bindparam("tenant"),
-    examples.c["class"].in_(bindparam("classes", expanding=True)),
-    examples.c.given_id.in_(bindparam("given", expanding=True)),
-)
-_UPDATE = (
-    update(classes)
-    .where(classes.c.tenant == bindparam("of_tenant"), classes.c.id == bindparam("of_id"))
-    .values({name: bindparam(f"new_{name}") for name in ("sum", "weight", "examples", "vector")})
+_CLASSES = select(*(classes.c[name] for name in ("label", "id", "sum", "weight", "examples"))).where(*_WANTED)
+_KNOWN = (
+    select(classes.c.label, examples.c.given_id, examples.c.id)
+    .join(examples, (classes.c.tenant == examples.c.tenant) & (classes.c.id == examples.c["class"]))
+    .where(*_WANTED, examples.c.given_id.in_(bindparam("given", expanding=True)))
 )
 _COUNT = (
     select(func.count())
     .where(classes.c.tenant == classifiers.c.tenant, classes.c.classifier == classifiers.c.id)
     .scalar_subquery()
+    .label("classes")
 )
-_CLASSIFIER = [
-    *(classifiers.c[name] for name in ("id", "name", "model", "created", "version")),
-    _COUNT.label("classes"),
-]
+_CLASSIFIERS = select(classifiers, _COUNT)
 _WITH_CLASSES = classifiers.outerjoin(
     classes, (classes.c.tenant == classifiers.c.tenant) & (classes.c.classifier == classifiers.c.id)
 )
@@ -405,12 +451,6 @@ _WITH_CLASSES = classifiers.outerjoin(
 def _of(table: Any, tenant: str) -> Any:
     """Return the condition that a row belongs to a tenant."""
     return table.c.tenant == tenant
-
-
-def _is(tenant: str, classifier: str) -> tuple[Any, Any]:
-    """Return the condition for one classifier. Raises NotFoundError for an id that no row can have."""
-    _check_id(classifier)
-    return _of(classifiers, tenant), classifiers.c.id == classifier
 
 
 def _check_id(classifier: str) -> None:
@@ -423,57 +463,82 @@ def _no_classifier() -> NotFoundError:
     return NotFoundError("no such classifier here: list your classifiers")
 
 
-def _classifier(row: Any) -> ClassifierInfo:
-    return ClassifierInfo(**{**row, "created": moment(row["created"])})
+def _lock(
+    connection: sa.Connection, tenant: str, classifier: str, *, grow: int = 0, dimension: int | None = None
+) -> int | None:
+    """Make other writers of a classifier wait; change its version, and its dimension if it has none yet.
 
-
-def _lock(connection: Connection, tenant: str, classifier: str) -> Any:
-    """Make other writers of a classifier wait. Returns its version, and its dimension (None at first)."""
+    Returns its dimension, None before the first example.
+    """
     _check_id(classifier)
-    asked = {"of_tenant": tenant, "of_classifier": classifier}
+    asked = {"of_tenant": tenant, "of_id": classifier, "grow": grow, "length": dimension}
     row = connection.execute(_LOCK, asked).one_or_none()
     if row is None:
         raise _no_classifier()
-    return row
+    length: int | None = row.dimension
+    return length
 
 
-def _grow(connection: Connection, tenant: str, classifier: str, **values: int) -> None:
-    """Update a classifier: its version and other columns."""
-    connection.execute(update(classifiers).where(*_is(tenant, classifier)).values(**values))
+def _forget(
+    connection: sa.Connection, classifier: str, row: Any, by: Key, action: str, example: str | None = None
+) -> Forgotten:
+    """Forget an example of a class, or all (None), and with the last one the class; `row`: its id and label.
+
+    The audit log replaces the label of such a class by a random name, which still links its entries.
+    """
+    its = (_of(examples, by.tenant), examples.c["class"] == row.id)
+    gone = its if example is None else (*its, examples.c.id == example)
+    count = connection.execute(delete(examples).where(*gone)).rowcount
+    left = connection.execute(select(examples.c.embedding, examples.c.weight).where(*its)).all()
+    this, called = (_of(classes, by.tenant), classes.c.id == row.id), None
+    if left:
+        embeddings = np.frombuffer(b"".join(each.embedding for each in left), "<f4").reshape(len(left), -1)
+        weights = np.array([each.weight for each in left], np.float64)
+        prototype = _prototype(sum_weighted(embeddings, weights), float(weights.sum()), len(left))
+        connection.execute(update(classes).where(*this).values(**prototype))
+    else:
+        connection.execute(delete(classes).where(*this))
+        called = f"forgotten-{secrets.token_hex(4)}"
+        lines = (_of(audit, by.tenant), audit.c.classifier == classifier, audit.c.label == row.label)
+        connection.execute(update(audit).where(*lines).values(label=called))
+    what = {"classifier": classifier, "label": called or row.label, "example": example}
+    note(connection, by, action, examples=count, **what)
+    return Forgotten(forgotten=count, logged_as=called)
 
 
-def _rename(connection: Connection, tenant: str, classifier: str, label: str) -> str:
-    """Replace a class in the audit log by a random name, which still links its entries."""
-    called = f"forgotten-{secrets.token_hex(4)}"
-    its = (_of(audit, tenant), audit.c.classifier == classifier, audit.c.label == label)
-    connection.execute(update(audit).where(*its).values(label=called))
-    return called
-
-
-def _drop(connection: Connection, tenant: str, gone: Sequence[str]) -> int:
-    """Delete classifiers with all they contain. Returns the number of examples."""
+def _drop(connection: sa.Connection, tenant: str, gone: Sequence[str], *lines: Any) -> int:
+    """Delete classifiers, and labels from these lines of the audit log. Returns the number of examples."""
     mine = select(classes.c.id).where(_of(classes, tenant), classes.c.classifier.in_(gone))
     forgotten = connection.execute(
         delete(examples).where(_of(examples, tenant), examples.c["class"].in_(mine))
     ).rowcount
     connection.execute(delete(classes).where(_of(classes, tenant), classes.c.classifier.in_(gone)))
     connection.execute(delete(classifiers).where(_of(classifiers, tenant), classifiers.c.id.in_(gone)))
+    connection.execute(update(audit).where(_of(audit, tenant), *lines).values(label=None))
     return forgotten
 
 
-def _check(example: Example) -> None:
-    """Raise DataError for an embedding or a weight that cannot be stored."""
-    vector = example.embedding
-    if vector.ndim != 1 or not 1 <= len(vector) <= _DIMENSION:
-        raise DataError(f"an embedding of shape {vector.shape}: it is one row of 1 to {_DIMENSION:,} numbers")
-    if not np.isfinite(vector.astype(np.float32)).all():
-        raise DataError("an embedding is not finite: nothing was enrolled")
-    if not 0 < example.weight < np.inf:
-        raise DataError(f"a weight of {example.weight}: it must be above 0 and finite")
+def _check(new: Iterable[Example], dimension: int | None = None) -> None:
+    """Raise DataError for an embedding or a weight that cannot be stored, or is of another dimension."""
+    for example in new:
+        vector = example.embedding
+        if vector.ndim != 1 or not 1 <= len(vector) <= _DIMENSION:
+            raise DataError(
+                f"an embedding of shape {vector.shape}: it is one row of 1 to {_DIMENSION:,} numbers"
+            )
+        if not np.isfinite(vector.astype(np.float32)).all():
+            raise DataError("an embedding is not finite: nothing was enrolled")
+        if not 0 < example.weight < np.inf:
+            raise DataError(f"a weight of {example.weight}: it must be above 0 and finite")
+        if dimension not in (None, len(vector)):
+            raise DataError(
+                f"an embedding of {len(vector)} numbers, and this classifier has {dimension}: "
+                "embed with the model that the classifier was made for"
+            )
 
 
 def _class_rows(
-    connection: Connection, tenant: str, classifier: str, labels: Iterable[str]
+    connection: sa.Connection, tenant: str, classifier: str, labels: Iterable[str]
 ) -> dict[str, Any]:
     """Read id, sum, weight and examples of the classes with these labels, if they exist."""
     wanted = {"tenant": tenant, "classifier": classifier, "labels": list(labels)}
@@ -481,34 +546,19 @@ def _class_rows(
 
 
 def _find_known(
-    connection: Connection, tenant: str, rows: Mapping[str, Any], wanted: Mapping[str, Mapping[str, Example]]
+    connection: sa.Connection, tenant: str, classifier: str, wanted: Mapping[str, Mapping[str, Example]]
 ) -> dict[str, dict[str, str]]:
-    """Find, by label, given id and id of the wanted examples that the class of `_class_rows` has already."""
+    """Find, by label, given id and id of the wanted examples that its class has already."""
+    asked = {"tenant": tenant, "classifier": classifier, "labels": list(wanted)}
+    given = list({given_id for distinct in wanted.values() for given_id in distinct})
     found: dict[str, dict[str, str]] = {label: {} for label in wanted}
-    if rows:
-        labels = {row.id: label for label, row in rows.items()}
-        given = list({given_id for label in rows for given_id in wanted[label]})
-        asked = {"tenant": tenant, "classes": list(labels), "given": given}
-        for class_id, given_id, example in connection.execute(_KNOWN, asked):
-            if given_id in wanted[labels[class_id]]:
-                found[labels[class_id]][given_id] = example
+    for label, given_id, example in connection.execute(_KNOWN, asked | {"given": given}):
+        if given_id in wanted[label]:
+            found[label][given_id] = example
     return found
 
 
-def _common_dimension(new: Iterable[Example], dimension: int | None) -> int:
-    """Return the dimension of a classifier with new examples; `dimension`: of its present ones."""
-    for example in new:
-        dimension = dimension or len(example.embedding)
-        if len(example.embedding) != dimension:
-            raise DataError(
-                f"an embedding of {len(example.embedding)} numbers, and this classifier has {dimension}: "
-                "embed with the model that the classifier was made for"
-            )
-    assert dimension is not None  # there is at least one
-    return dimension
-
-
-def _check_quota(connection: Connection, by: Key, new: int) -> None:
+def _check_quota(connection: sa.Connection, by: Key, new: int) -> None:
     """Raise QuotaError if a key would pass its quota with the new examples.
 
     Calls of one key, for two classifiers, take turns from here on.
@@ -526,78 +576,19 @@ def _check_quota(connection: Connection, by: Key, new: int) -> None:
         )
 
 
-def _add_to_classes(
-    connection: Connection,
-    tenant: str,
-    classifier: str,
-    rows: Mapping[str, Any],
-    new: Mapping[str, Sequence[Example]],
-) -> dict[str, int]:
-    """Add examples, at least one for each label, to the prototypes of their classes; create new classes.
-
-    `rows`: from `_class_rows`. Returns the id of each class.
-    """
-    begun, changed = [], []
-    for label, given in new.items():
-        embeddings = np.stack([example.embedding for example in given])  # (K, D)
-        weights = np.array([example.weight for example in given], np.float64)
-        total, weight, count = sum_weighted(embeddings, weights), float(weights.sum()), len(given)
-        row = rows.get(label)
-        if row is None:
-            own = {"tenant": tenant, "classifier": classifier, "label": label, "created": now()}
-            begun.append(own | _prototype(total, weight, count))
-        else:
-            total = total + np.frombuffer(row.sum, "<f8")
-            columns = _prototype(total, weight + row.weight, count + row.examples)
-            told = {f"new_{name}": value for name, value in columns.items()}
-            changed.append({"of_tenant": tenant, "of_id": row.id} | told)
-    ids = {label: row.id for label, row in rows.items()}
-    if begun:
-        inserted = connection.execute(insert(classes).returning(classes.c.label, classes.c.id), begun)
-        ids.update((row.label, row.id) for row in inserted)
-    if changed:
-        connection.execute(_UPDATE, changed)
-    return ids
-
-
-def _keep(
-    connection: Connection, ids: Mapping[str, int], new: Mapping[str, Sequence[Example]], by: Key
-) -> dict[str, list[str]]:
-    """Store examples by label; `ids`: of the classes. Returns the ids of the examples."""
-    created = now()
-    rows: dict[str, list[dict[str, Any]]] = {
-        label: [
-            {
-                **{"id": new_id(), "tenant": by.tenant, "class": ids[label], "key": by.id},
-                **{"given_id": example.given_id, "embedding": example.embedding.astype("<f4").tobytes()},
-                **{"weight": float(example.weight), "created": created},
-            }
-            for example in given
-        ]
-        for label, given in new.items()
-    }
-    connection.execute(insert(examples), [row for each in rows.values() for row in each])
-    return {label: [row["id"] for row in each] for label, each in rows.items()}
-
-
-def _recompute(connection: Connection, tenant: str, class_id: int) -> bool:
-    """Recompute the prototype of a class from its examples. Without any, delete the class, return False."""
-    mine = (_of(examples, tenant), examples.c["class"] == class_id)
-    rows = connection.execute(select(examples.c.embedding, examples.c.weight).where(*mine)).all()
-    this = (_of(classes, tenant), classes.c.id == class_id)
-    if not rows:
-        connection.execute(delete(classes).where(*this))
-        return False
-    embeddings = np.frombuffer(b"".join(row.embedding for row in rows), "<f4").reshape(len(rows), -1)
-    weights = np.array([row.weight for row in rows], np.float64)
-    prototype = _prototype(sum_weighted(embeddings, weights), float(weights.sum()), len(rows))
-    connection.execute(update(classes).where(*this).values(**prototype))
-    return True
-
-
 def _prototype(total: np.ndarray, weight: float, count: int) -> dict[str, Any]:
     """Return the columns of a class that depend on its examples."""
     return {
         **{"sum": total.astype("<f8").tobytes(), "weight": weight, "examples": count},
         **{"vector": mean_of(total, weight)},
     }
+
+
+def _prototypes(version: int, dimension: int, rows: Sequence[Any], *, sums: bool) -> Prototypes:
+    """Make prototypes of rows: label, bytes of the sum or else of the mean, weight and examples."""
+    labels, parts, weights, counts = zip(*rows, strict=True) if rows else ((), (), (), ())
+    kind, weighed = "<f8" if sums else "<f4", np.array(weights, np.float64)
+    vectors = np.frombuffer(bytearray().join(parts), kind).reshape(len(rows), dimension)
+    if sums:
+        vectors = (vectors / weighed[:, None]).astype(np.float32)
+    return Prototypes(version, labels, vectors, counts, weighed)

@@ -11,7 +11,7 @@ from torch import Tensor
 from sfumato.dp.mechanisms import Noise
 from sfumato.images import digest
 from sfumato.protect import parse
-from sfumato.protect.release import KINDS, Encoding, Trained
+from sfumato.protect.release import KINDS, Trained
 
 # Streams of noise, one for every use: of similarity, adversaries, learners, and labels.
 MEASURED, GALLERY, PROBES, OTHERS, RESTORED = range(5)
@@ -41,7 +41,7 @@ class Remembering:
         protection = self._protection
         if not len(images):
             return protection.release(images, noise)
-        if isinstance(protection, Encoding):
+        if hasattr(protection, "encode"):
             encoded = self._remember(images, lambda new: list(protection.encode(new).split(1)))
             return protection.release_of(torch.cat(encoded), noise)
         rows = self._remember(images, lambda new: _rows(protection.release(new, noise)))
@@ -97,7 +97,7 @@ class Releases:
         """The protection that a spec names; a trained network sees each image once."""
         if self._last is None or self._last[0] != spec:
             protection: Any = parse(spec, takes=KINDS)
-            costly, encodes = isinstance(protection, Trained), isinstance(protection, Encoding)
+            costly, encodes = isinstance(protection, Trained), hasattr(protection, "encode")
             if costly and (encodes or not protection.draws_noise):
                 protection = Remembering(protection)
             self._last = spec, protection

@@ -12,7 +12,7 @@ from sfumato.errors import ConfigError, SpecError
 from sfumato.learn import code
 from sfumato.networks.encoders.pretrained import is_frozen
 from sfumato.protect.code import Code
-from sfumato.protect.parameters import canonical
+from sfumato.protect.release import canonical
 from sfumato.study.cells import non_defaults
 from sfumato.study.lab.models import with_checkpoint
 from sfumato.study.parts.trained.common import NO_FILE, same_classes, task_settings

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sfumato.errors import SpecError, did_you_mean
 from sfumato.learn import private_feature
 from sfumato.protect.feature import Feature
-from sfumato.protect.parameters import canonical
+from sfumato.protect.release import canonical
 from sfumato.study.cells import non_defaults
 from sfumato.study.lab.models import with_checkpoint
 from sfumato.study.parts.trained.common import NO_FILE, same_classes, task_settings

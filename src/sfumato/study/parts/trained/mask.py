@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sfumato.errors import SpecError
 from sfumato.learn import adversarial_mask
 from sfumato.protect.mask import Mask
-from sfumato.protect.parameters import canonical
-from sfumato.protect.release import kind_of
+from sfumato.protect.release import canonical, kind_of
 from sfumato.study.cells import non_defaults
 from sfumato.study.lab.models import with_checkpoint
 from sfumato.study.parts.trained.common import NO_FILE, same_classes, task_settings

@@ -1,10 +1,9 @@
-"""The kind of protection that a picture looks like, and its strength, from its pixels alone.
+"""The protection that a picture looks like, from its pixels alone.
 
 Thresholds were chosen on half of LFW and Caltech-101; studies/folders.py states the rates on the others.
 """
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +15,11 @@ _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 _CELLS, _EXACT = range(3, 62), 6  # of a mosaic on a part, in pixels; smaller ones are whole
 _GRID, _EDGE = 4.0, 1.5  # times the differences off a grid, and grey levels on it, at least
 _FEW, _MANY, _QUIET = 4, 12, 1.0  # lines: few need a higher ratio, unless a picture has little else
-_NOISE, _SOFT, _BLUR = 12.0, 0.8, 1.5  # grey levels; pixels
+_NOISE = 12.0  # grey levels
+_BLUR = 3.4  # times as large squares of differences two pixels apart: 4 on a ramp, less on any detail
 _LEAST = 12  # pixels, a side of a part of one colour
 _FILLED, _SQUARE = 0.85, 0.93  # the share of its box, inside and at the border
 _SAME, _CONTRAST = 4, 12  # grey levels: between most pixels of one colour, and to those around it
-_CHANGED = 8  # grey levels, between a picture and its original
 _WHOLE = 0.5  # of a picture: then it is protected as a whole
 
 Grey = NDArray[np.float64]
@@ -31,24 +30,14 @@ class Look:
     """The protection that a picture looks like.
 
     Attributes:
-        kind: "mosaic", "blur", "soft", "noise", "one colour", "changed" or "none".
-        strength: the side of a cell or the deviation of a blur in pixels, that of noise in grey levels.
+        kind: "mosaic", "blur", "noise", "one colour" or "none".
+        strength: the side of a cell in pixels, the deviation of noise in grey levels.
         parts: of the picture that are protected, if it is not the whole.
     """
 
     kind: str
     strength: float = 0.0
-    parts: tuple[Box, ...] = field(default=())
-
-    @property
-    def spec(self) -> str | None:
-        """The protection of this library that makes such pictures, or None."""
-        names = {
-            "mosaic": "pixelize:cell={:.0f}",
-            "blur": "blur:radius={:.3g}",
-            "noise": "gaussian:sigma={:.3g}",
-        }
-        return names[self.kind].format(self.strength) if self.kind in names else None
+    parts: tuple[Box, ...] = ()
 
 
 def look(picture: Tensor) -> Look:
@@ -60,12 +49,12 @@ def look(picture: Tensor) -> Look:
     cell, grids, filled = _whole_grid(grey), [], []
     if not cell or 4 * cell > min(grey.shape):  # a few lines may be the edges of a part
         grids, filled = _grids(grey), _find_filled(values)
-    hidden = any(2 * area_of(box) > grey.size and max(box[0], box[2]) > 0 for box in filled)
+    hidden = any(2 * _area(box) > grey.size and max(box[0], box[2]) > 0 for box in filled)
     if cell and all(2 * part > cell for _, part in grids) and not hidden:
         return Look("mosaic", cell)
     if grids and not hidden:
         cells = sorted(cell for _, cell in grids)
-        whole = sum(area_of(box) for box, _ in grids) >= _WHOLE * grey.size
+        whole = sum(_area(box) for box, _ in grids) >= _WHOLE * grey.size
         return Look(
             "mosaic", cells[len(cells) // 2], () if whole else tuple(disjoint(box for box, _ in grids))
         )
@@ -74,32 +63,14 @@ def look(picture: Tensor) -> Look:
     noise = float(np.mean([_noise(plane) for plane in values]))
     if noise > _NOISE:
         return Look("noise", noise)
-    sigma = blur_of(grey)
-    return Look(
-        "blur" if sigma > _BLUR else "soft" if sigma > _SOFT else "none", sigma if sigma > _SOFT else 0.0
-    )
+    even = grey[: grey.shape[0] // 2 * 2, : grey.shape[1] // 2 * 2]
+    coarse = even[::2, ::2] + even[1::2, ::2] + even[::2, 1::2] + even[1::2, 1::2]  # with less noise of JPEG
+    blurred = any(min(map(_rate_ramps, (each, each.T))) > _BLUR for each in (grey, coarse))
+    return Look("blur" if blurred else "none")
 
 
-def area_of(box: Box) -> int:
-    """The pixels of a box."""
+def _area(box: Box) -> int:
     return (box[1] - box[0]) * (box[3] - box[2])
-
-
-def compare(found: Look, original: Tensor, picture: Tensor) -> Look:
-    """Name the parts that differ from the original, if nothing else is seen in them."""
-    from scipy import ndimage  # type: ignore[import-untyped]
-
-    if found.parts or found.kind not in ("none", "soft") or original.shape != picture.shape:
-        return found
-    differs = (original.float() - picture.float()).abs().amax(0).numpy() > _CHANGED
-    labels, _ = ndimage.label(ndimage.binary_closing(differs, iterations=4))
-    slices = [
-        each
-        for each in ndimage.find_objects(labels)
-        if min(part.stop - part.start for part in each) >= _LEAST
-    ]
-    boxes = disjoint((rows.start, rows.stop, columns.start, columns.stop) for rows, columns in slices)
-    return Look("changed", 0.0, tuple(boxes)) if boxes else found
 
 
 def _whole_grid(grey: Grey) -> float:
@@ -170,7 +141,7 @@ def _rate_grid(profile: Grey, step: float, start: float) -> float:
 
 def _grids(grey: Grey) -> list[tuple[Box, float]]:
     """Find mosaics on parts: windows of 3 x 3 cells whose differences lie on lines a cell apart."""
-    from scipy import ndimage
+    from scipy import ndimage  # type: ignore[import-untyped]
 
     found = []
     sums = []
@@ -254,43 +225,6 @@ def _noise(plane: Grey) -> float:
     return float(np.median(np.abs(detail)) / 0.6745)
 
 
-_SIGMAS = np.concatenate([np.arange(0, 3, 0.1), np.geomspace(3, 25, 44)])
-_FALLS, _USUAL, _PRIOR = np.array([1.6, 1.9, 2.2, 2.5, 2.8]), 2.2, 0.05 / 0.3**2
-_LONGEST, _BANDS, _FINE = 256, 25, 1.6  # pixels of a line; bands of frequencies; radians of the finest half
-
-
-def blur_of(grey: Grey) -> float:
-    """Estimate the deviation of a Gaussian blur in pixels.
-
-    The power of photographs falls with frequency as about 1 / w^2.2, that of a blurred one as exp(-s² w²)
-    faster, down to a floor of rounding and JPEG. The fit is to the mean spectra of rows and columns: of whole
-    lines mirrored at their ends, or of windows of long ones.
-    """
-    from scipy import fft
-
-    if min(grey.shape) < 16:
-        return 0.0
-    errors: Any = _PRIOR * ((_FALLS - _USUAL) ** 2)[:, None]  # (A, 1), to (S, A, F)
-    for lines in (grey.astype(np.float64), grey.T.astype(np.float64)):
-        if (length := lines.shape[1]) <= _LONGEST:
-            power = (fft.dct(lines - lines.mean(1, keepdims=True), norm="ortho")[:, 1:] ** 2).mean(0)
-            waves = np.arange(1, length) * np.pi / length
-        else:
-            window, power = np.hanning(_LONGEST + 2)[1:-1], 0.0
-            for start in np.unique(np.linspace(0, length - _LONGEST, 5).astype(int)):
-                part = lines[:, start : start + _LONGEST]
-                part = (part - part.mean(1, keepdims=True)) * window
-                power += (np.abs(np.fft.rfft(part)[:, 1:]) ** 2).mean(0) / (window**2).sum() / 5
-            waves = np.fft.rfftfreq(_LONGEST)[1:] * 2 * np.pi
-        bands = np.digitize(waves, np.geomspace(waves[0] * 0.999, np.pi * 1.001, _BANDS))
-        power = np.array([power[bands == band].mean() for band in np.unique(bands)])
-        waves = np.array([np.exp(np.log(waves[bands == band]).mean()) for band in np.unique(bands)])
-        floor = max(0.08, float(np.median(power[waves > _FINE])))
-        floors = np.array([0.08, floor / 4, floor / 2, floor, 1.5 * floor, max(0.01, power.min())])[:, None]
-        models = (-_FALLS[:, None] * np.log(waves) - _SIGMAS[:, None, None] ** 2 * waves**2)[:, :, None]
-        few = slice(0, max(4, len(waves) // 4))
-        seen = np.log(np.maximum(power - floors, 0.02 * power + 1e-9))[:, few]  # (F, few)
-        level = np.median(seen - models[..., few], axis=-1, keepdims=True)
-        misses = (np.log(np.exp(models + level) + floors) - np.log(power + 1e-9)) ** 2
-        errors = errors + np.minimum(misses, 4).mean(-1)
-    return float(_SIGMAS[np.unravel_index(errors.argmin(), errors.shape)[0]])
+def _rate_ramps(grey: Grey) -> float:
+    """The mean square of differences of pixels two apart by that of neighbours: a blur leaves ramps alone."""
+    return float(np.square(grey[:, 2:] - grey[:, :-2]).mean() / (np.square(np.diff(grey)).mean() + 1e-6))

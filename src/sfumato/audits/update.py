@@ -1,0 +1,457 @@
+"""The leaks of a federated client's update to a server that only reads it: labels, images, and bounds."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.assess import similarity
+from sfumato.assess.matching import match
+from sfumato.attack import exact, label_inference
+from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, Inversion, InversionConfig, invert
+from sfumato.attack.updates import Update, undo_decay
+from sfumato.attack.updates.update import rounding, significant_bits
+from sfumato.attack.victim import ThreatModel
+from sfumato.audits.findings import Finding, Picture, Report, Table, Verdict
+from sfumato.audits.models import check_takes
+from sfumato.dp.naming import gaussian
+from sfumato.errors import ConfigError, DataError, SfumatoError
+from sfumato.images import to_uint8
+
+CAME_BACK = 20.0  # dB of PSNR from which an image counts as recovered
+USUAL_SEARCH = replace(INVERTING_GRADIENTS, steps=1000, total_variation=1e-2)  # for images of 32x32
+_MOST_DECIBELS = 200.0  # for equal images: JSON has no infinity
+_SMALLEST = 11  # pixels a side, for SSIM
+_STAND_INS = 256  # images for label inference
+_PRIORS = (10, 100, 1_000, 1_000_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateAuditConfig:
+    """The effort of the audit.
+
+    Attributes:
+        search: for images, a published one or your own; None: no search.
+        draws: of SPEAR.
+        seed: of the search and the draws.
+    """
+
+    search: InversionConfig | None = USUAL_SEARCH
+    draws: int = 200_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.draws < 1:
+            raise ConfigError(f"draws={self.draws}: at least 1")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The auditor's knowledge, which the adversary lacks; it only judges the report.
+
+    Attributes:
+        images: (N, C, H, W) float in [0, 1]; None: unknown.
+        labels: (N,) int64; None: unknown.
+    """
+
+    images: Tensor | None = None
+    labels: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What all parts of the audit share; `sent` is the update before the decay of weights was undone."""
+
+    model: nn.Module
+    update: Update
+    shape: tuple[int, int, int]
+    truth: Truth
+    config: UpdateAuditConfig
+    sent: Update
+
+
+def audit_update(
+    model: nn.Module,
+    update: Update,
+    shape: tuple[int, int, int],
+    *,
+    subject: str = "An update of a client",
+    truth: Truth | None = None,
+    config: UpdateAuditConfig | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Report how much a server can read from one update: labels, images, and their bounds.
+
+    Args:
+        model: (N, C, H, W) float images -> logits, in the client's training mode, trained with cross-entropy.
+            It is not changed. Parameters before the update, if it has them, replace its own.
+        update: see attack.updates.
+        shape: (C, H, W) of an image.
+        subject: the audited object, in words.
+        truth: the images and labels behind the update, if available.
+        config: the effort.
+        progress: called after each step of the search with the numbers done and planned.
+
+    Raises:
+        ConfigError: the model does not take images of this shape, or gives no logits.
+        DataError: the update is of another model, or the truth has other images or labels.
+    """
+    truth, config = truth or Truth(), config or UpdateAuditConfig()
+    if (images := truth.images) is not None and (
+        images.shape[1:] != shape or len(images) != update.training.images
+    ):
+        raise DataError(
+            f"the truth has {len(images)} images of shape {tuple(images.shape[1:])}, and the update is of "
+            f"{update.training.images} of shape {tuple(shape)}: give the images that the client trained on"
+        )
+    classes = check_takes(model, shape)
+    fitted, sent = update.fit(model)
+    labels, count = truth.labels, sent.training.images
+    if labels is not None and (len(labels) != count or not 0 <= labels.min() <= labels.max() < classes):
+        raise DataError(
+            f"the labels are {', '.join(map(str, labels.tolist()))}: the update is of {count} images, and "
+            f"the model has the classes 0 to {classes - 1}: give one for each image"
+        )
+    undone, decay = undo_decay(fitted, sent)
+    case = _Case(fitted, undone, shape, truth, config, sent)
+    found = {"labels": _report_labels(case)}
+    if (suspect := exact.detect_imprint(fitted)) is not None:
+        layer, share = suspect
+        found["imprint"] = Finding(
+            name="imprint",
+            title="A model made to read images",
+            verdict="leaks",
+            sentence=(
+                f"The server's model is made to read images: {share:.0%} of the rows of "
+                f"{layer} measure one thing at different thresholds (Fowl et al. 2021)."
+            ),
+            figures={"layer": layer, "share": share},
+        )
+    found["exact"] = _report_exact(case)
+    if config.search is not None:
+        found["search"] = _report_search(case, config.search, progress)
+    found["bound"] = _report_bound(undone)
+    return Report(
+        audit="update",
+        subject=subject,
+        sentence=_sentence(case, found),
+        findings=tuple(found.values()),
+        changes=tuple(_changes(undone, found)),
+        limits=tuple(_limits(case, decay)),
+    )
+
+
+def _label_counts(case: _Case) -> Tensor:
+    """Infer the (classes,) int64 numbers of images by class. Raises as label_inference.counts."""
+    training, change = case.update.training, case.update.change
+    return label_inference.counts(
+        case.model,
+        {name: each / training.rate for name, each in change.items()},
+        training.images,
+        label_inference.stand_ins(case.shape, _STAND_INS, torch.Generator().manual_seed(case.config.seed)),
+        local_steps=training.steps,
+        change=change,
+    )
+
+
+def _report_labels(case: _Case) -> Finding:
+    training, known = case.update.training, case.truth.labels
+    try:
+        counts = _label_counts(case)
+    except SfumatoError as error:
+        return Finding(
+            name="labels", title="Labels", verdict="not shown", sentence=f"No label was read: {error}."
+        )
+    present = {str(label): int(count) for label, count in enumerate(counts) if count}
+    figures: dict[str, object] = {"counts": present}
+    right, mostly = "", False
+    if known is not None:
+        agreeing = int(counts.minimum(known.bincount(minlength=len(counts))).sum())
+        right, mostly = f", and {agreeing} of {training.images} are right", 2 * agreeing > training.images
+        figures["right"] = agreeing
+    negative = int((label_inference.slopes(case.model, case.update.change) < 0).sum())
+    # One image with an unmixed label gives one negative slope by cross-entropy and most other losses.
+    certain = training.images == training.steps == negative == 1 and case.update.noise is None
+    read = "read" if certain or right else "estimated"
+    return Finding(
+        name="labels",
+        title="Labels",
+        verdict="leaks" if certain or mostly else "not shown",
+        sentence=f"The classes of the {training.images} images are {read} from the last layer{right}.",
+        table=Table(
+            ("class", "images"),
+            tuple((label, str(count)) for label, count in present.items()),
+            "Classes that the adversary reads, with counts.",
+        ),
+        figures=figures,
+    )
+
+
+def _report_exact(case: _Case) -> Finding:
+    """Report images recovered by algebra: from an imprint layer, by a division, or by SPEAR."""
+    title = "Images that come back exactly"
+    try:
+        found, how = _read_exactly(case)
+    except SfumatoError as error:
+        return Finding(name="exact", title=title, verdict="not shown", sentence=f"None was read: {error}.")
+    sentence = f"{len(found)} images are read from {how}, without a search."
+    if len(found) != (stated := case.update.training.images):
+        sentence += f" {stated} were stated: the client trained on others as well, or some left no trace."
+    return report_images("exact", title, sentence, found, case.truth.images, leaks=True)
+
+
+def _read_exactly(case: _Case) -> tuple[Tensor, str]:
+    """Recover images by algebra, (N, C, H, W) float, and name their source.
+
+    The gradients of several steps, or with momentum, add up: their sum has the form of one. Raises DataError
+    if no matching images were found, ConfigError if the first layer of the model cannot be read.
+    """
+    model, change, shape, training = case.model, case.update.change, case.shape, case.update.training
+    if exact.detect_imprint(model) is not None:
+        return exact.recover_imprinted(model, change, shape), "an imprint layer, pixel by pixel"
+    image, apart, variance = exact.nearest(model, change, shape)
+    if apart <= exact.PARALLEL:
+        image = exact.recover_one(model, change, shape)
+        return image, "the first layer by a division (Phong et al. 2017), pixel by pixel"
+    name, first = exact.first_linear(model, biased=False)
+    weight = f"{name}.weight" if name else "weight"
+    try:
+        recovered = exact.recover_batch(
+            *(model, change, shape),
+            generator=torch.Generator().manual_seed(case.config.seed),
+            most=case.config.draws,
+            rounding=rounding(case.sent.change[weight], first.weight, training.steps),
+            moved=None if training.steps == 1 and training.plain else change,
+        )
+        found = recovered.images[recovered.matches >= exact.LIKELY]
+    except DataError:
+        decibels = -10 * math.log10(variance)
+        if training.images > 1 or decibels < CAME_BACK:
+            raise
+        return image, f"the first layer by a division, with noise {decibels:.0f} dB below"
+    return found, "the first layer (SPEAR, Dimitrov et al. 2024), pixel by pixel"
+
+
+def _report_search(
+    case: _Case, config: InversionConfig, progress: Callable[[int, int], None] | None
+) -> Finding:
+    """Report images recovered by optimisation."""
+    title = "Images that come back by a search"
+    try:
+        found = _rebuild(case, config, progress)
+    except SfumatoError as error:
+        return Finding(name="search", title=title, verdict="not shown", sentence=f"None came back: {error}.")
+    unit = "1 less the cosine" if config.objective == "cosine" else "squared distance"
+    sentence = (
+        f"A search of {config.steps:,} steps found images whose update differs from the client's by "
+        f"{found.cost:.3g} ({unit}; 0 is the same update)."
+    )
+    finding = report_images("search", title, sentence, found.images, case.truth.images, leaks=False)
+    more = {"cost": found.cost, "steps": config.steps, "labels": found.labels.tolist()}
+    return replace(finding, figures={**finding.figures, **more})
+
+
+def _rebuild(case: _Case, config: InversionConfig, progress: Callable[[int, int], None] | None) -> Inversion:
+    """Rebuild the images of an update by one attack, knowing the client's training.
+
+    Labels are those of the truth, if known; else they are inferred from the last layer, or, if that fails,
+    optimised with the images. Raises as gradient_inversion.invert.
+    """
+    training, noise, labels = case.update.training, case.update.noise, case.truth.labels
+    deviation = 0.0
+    if noise is not None:
+        steps = training.rate * math.sqrt(training.steps) / training.together
+        deviation = steps * noise.noise_multiplier * noise.clipping_norm
+    knows = ThreatModel(
+        shape=case.shape,
+        batch=training.images,
+        labels=labels,
+        noise=deviation,
+        local_steps=training.steps,
+        local_rate=training.rate,
+        local_batch=training.batch,
+    )
+    if labels is not None:
+        config = replace(config, labels="known")
+    elif config.labels != "optimised":
+        try:
+            _label_counts(case)
+            config = replace(config, labels="inferred")
+        except SfumatoError:
+            config = replace(config, labels="optimised")
+    return invert(case.model, case.update.change, knows, config, seed=case.config.seed, progress=progress)
+
+
+def _report_bound(update: Update) -> Finding:
+    """Report the guarantee of noise against every adversary.
+
+    Reconstruction robustness, Hayes, Mahloujifar & Balle 2023, Theorem 2: an adversary who comes near enough
+    to an image with chance κ before they see the update, does so with at most Φ(Φ⁻¹(κ) + √T/σ) after it, for
+    T steps of DP-SGD that may each see the image. Sampling of batches would reduce it.
+    """
+    noise, title, steps = update.noise, "Bounds by the noise", update.training.steps
+    if noise is None:
+        return Finding(
+            name="bound",
+            title=title,
+            verdict="not shown",
+            sentence="No noise is stated, so nothing is proved: a stronger adversary may read more.",
+        )
+    mu = math.sqrt(steps) / noise.noise_multiplier
+    bounds = {among: gaussian(1 / among, mu=mu).chance for among in _PRIORS}
+    among = 100
+    return Finding(
+        name="bound",
+        title=title,
+        verdict="bounded" if bounds[among] < 1 / 2 else "not shown",
+        sentence=(
+            f"Someone who guesses an image right 1 in {among} times beforehand does so in at most "
+            f"{bounds[among]:.1%} of cases after this update, if noise of σ = {noise.noise_multiplier:g} was "
+            f"added to gradients clipped to {noise.clipping_norm:g} in each of its steps."
+        ),
+        table=Table(
+            ("chance beforehand", "at most afterwards"),
+            tuple((f"1 in {among:,}", f"{bound:.2%}") for among, bound in bounds.items()),
+            f"Φ(Φ⁻¹(κ) + √T/σ) with T = {steps}: Hayes et al. 2023, Theorem 2.",
+        ),
+        figures={"mu": mu, "bounds": {str(among): bound for among, bound in bounds.items()}},
+    )
+
+
+def report_images(
+    name: str,
+    title: str,
+    sentence: str,
+    found: Tensor,
+    truth: Tensor | None,
+    *,
+    leaks: bool,
+    in_order: bool = False,
+) -> Finding:
+    """Show recovered images next to known originals, and measure how alike they are.
+
+    They are matched to the originals unless they are `in_order`. Without originals, `leaks` is the verdict.
+    """
+    if truth is None or len(truth) != len(found):
+        verdict: Verdict = "leaks" if leaks else "not shown"
+        judged = "" if leaks else " Whether they are right shows in the pictures alone: no truth was given."
+        return Finding(
+            name=name,
+            title=title,
+            verdict=verdict,
+            sentence=sentence + judged,
+            pictures=_rows((found, "came back")),
+            figures={"images": len(found)},
+        )
+    ordered = (found if in_order else found[match(truth.float(), found.float())]).float().clamp(0, 1)
+    psnr = similarity.psnr(truth.float(), ordered).clamp(max=_MOST_DECIBELS)
+    large = min(truth.shape[2:]) >= _SMALLEST
+    ssim = similarity.ssim(truth.float(), ordered).tolist() if large else None
+    back = int((psnr >= CAME_BACK).sum())
+    rows = tuple(
+        (str(number + 1), f"{psnr[number]:.1f} dB", f"{ssim[number]:.2f}" if ssim else "–")
+        for number in range(len(truth))
+    )
+    return Finding(
+        name=name,
+        title=title,
+        verdict="leaks" if back else "not shown",
+        sentence=f"{sentence} {back} of {len(truth)} came back, at {CAME_BACK:g} dB or more.",
+        table=Table(
+            ("image", "PSNR", "SSIM"), rows, "How near each image that came back is to its original."
+        ),
+        pictures=_rows((truth, "original"), (ordered, "came back")),
+        figures={"images": len(found), "came_back": back, "psnr": psnr.tolist(), "ssim": ssim},
+    )
+
+
+def _rows(*shown: tuple[Tensor, str]) -> tuple[tuple[Picture, ...], ...]:
+    """Make a row of pictures of each (N, C, H, W) floats; none without images of one or three channels."""
+    return tuple(
+        tuple(Picture(image, words) for image in to_uint8(batch.float().clamp(0, 1)))
+        for batch, words in shown
+        if len(batch) and batch.shape[1] in (1, 3)
+    )
+
+
+def _says_anything(update: Update) -> bool:
+    return any(bool(each.any()) for each in update.change.values())
+
+
+def _sentence(case: _Case, found: Mapping[str, Finding]) -> str:
+    leaks = [name for name in found if found[name].verdict == "leaks"]
+    of = f"of its {case.update.training.images} images come back from it"
+    if not _says_anything(case.update):
+        return "The update is 0 everywhere: no image and no label is in it."
+    if "imprint" in leaks:
+        return "Do not train this model: it is made so that the server reads images from updates."
+    if "exact" in leaks:
+        return f"Do not send such an update: {found['exact'].figures['images']} {of} pixel by pixel."
+    if "search" in leaks:
+        return f"Do not send such an update: {found['search'].figures['came_back']} {of} by a search."
+    if found["bound"].verdict == "bounded":
+        return f"No image came back, and the noise bounds other adversaries. {found['bound'].sentence}"
+    read = "its labels can be read, and " if "labels" in leaks else ""
+    if "search" in found and case.truth.images is None:
+        return f"Look at what a search found before you send such updates: {read}nothing is proved."
+    return f"No image came back, but {read}nothing is proved: add noise before you rely on it."
+
+
+def _changes(update: Update, found: Mapping[str, Finding]) -> list[str]:
+    leaks = {name for name in found if found[name].verdict == "leaks"}
+    advice = {
+        "Take models from a party that clients trust, and let each client audit a model first.": (
+            "imprint" in leaks
+        ),
+        "Train with DP-SGD, such as Opacus, and audit again with its noise: nothing else proves anything.": (
+            update.noise is None
+        ),
+        "Add more noise, or make fewer steps between updates: the bound says little as it is.": (
+            update.noise is not None and found["bound"].verdict != "bounded"
+        ),
+        "Begin the network with a convolution, not with a linear layer: that prevents exact reading, and "
+        "nothing else.": "exact" in leaks,
+        "Add updates up before the server sees them (secure aggregation): then it reads a batch of all "
+        "clients together.": bool(leaks & {"exact", "search", "labels"}),
+        "Train on more images before an update is sent; a search finds fewer of them.": (
+            "search" in leaks and update.training.images < 8
+        ),
+    }
+    return [sentence for sentence, applies in advice.items() if applies]
+
+
+def _limits(case: _Case, decay: tuple[float, float]) -> list[str]:
+    training = case.update.training
+    limits = [
+        "It tries the attacks that it names; another adversary may find more.",
+        "It is one update: many rounds of one client tell more.",
+        "The loss is taken for cross-entropy of plain labels. Smoothed or mixed labels and class weights "
+        "cannot be seen in an update, and make labels and searches worse than those of an adversary who "
+        "knows them. Images whose momentum is left from earlier rounds count as images of this one.",
+        "No decay of weights was found. It is found in a linear layer of more units than there are "
+        "images, if numbers were not changed one by one, as by Adam, signs or noise.",
+    ]
+    if any(decay):
+        squares, sizes = (each / (training.rate * training.steps) for each in decay)
+        limits[-1] = (
+            "A decay of weights was found and subtracted, as a server does, who has the weights: "
+            f"{squares:.2g} of them, and {sizes:.2g} of their signs."
+        )
+    bits = max(significant_bits(each) for each in case.sent.change.values())
+    if bits < 24 and _says_anything(case.update):
+        limits.append(
+            f"Its numbers have {bits} significant bits (half precision, float16 or bfloat16): rounding may "
+            "have hidden images from this audit that numbers in 32 bits would show."
+        )
+    if not training.plain:
+        limits.append("The client did not train by plain SGD at one rate; the search took it for that.")
+    if training.batch is not None and training.steps * training.batch > training.images:
+        limits.append(
+            "The search assumes that mini-batches keep their order in every epoch; a client that shuffles is "
+            "harder to invert than it shows."
+        )
+    if case.update.noise is not None:
+        limits.append("The noise is taken as it is stated; whether it was added is not checked here.")
+    return limits

@@ -1,1 +1,0 @@
-"""Networks that draw images: denoisers and decoders."""
