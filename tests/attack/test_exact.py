@@ -39,6 +39,11 @@ def gradient(model: nn.Module, count: int = 1) -> dict[str, Tensor]:
     return share(model, noise(count), torch.arange(count))
 
 
+def noisy(shared: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {name: each + 0.01 * torch.randn(each.shape, generator=generator) for name, each in shared.items()}
+
+
 def spear(model: nn.Module, shared: dict[str, Tensor], **options: int) -> exact.Recovered:
     return recover_batch(model, shared, SHAPE, generator=torch.Generator().manual_seed(0), **options)
 
@@ -110,14 +115,10 @@ def test_the_nearest_image_is_the_image_where_one_is_behind_the_gradient_and_els
 
 
 def test_the_nearest_image_of_a_noisy_gradient_is_least_squares_by_numpy():
-    model, generator = perceptron(), torch.Generator().manual_seed(2)
-    noisy = {
-        name: each + 0.01 * torch.randn(each.shape, generator=generator)
-        for name, each in gradient(model).items()
-    }
-    weight, bias = noisy["1.weight"].double().numpy(), noisy["1.bias"].double().numpy()
+    shared = noisy(gradient(perceptron()), 2)
+    weight, bias = shared["1.weight"].double().numpy(), shared["1.bias"].double().numpy()
     expected = np.linalg.lstsq(bias[:, None], weight, rcond=None)[0][0]
-    image, _, variance = nearest(model, noisy, SHAPE)
+    image, _, variance = nearest(perceptron(), shared, SHAPE)
     np.testing.assert_allclose(image.flatten(), expected, rtol=1e-4, atol=1e-5)
     assert variance > 0.5 * float((image - noise()).square().mean())  # not nearer than it is
 
@@ -154,13 +155,10 @@ def test_without_a_relu_nothing_is_claimed():
 
 
 def test_noise_is_named_where_it_hides_the_rank_and_a_gradient_of_zero_holds_no_image():
-    model, generator = perceptron(192, 128), torch.Generator().manual_seed(0)
+    model = perceptron(192, 128)
     shared = gradient(model, 2)
-    noisy = {
-        name: each + 0.01 * torch.randn(each.shape, generator=generator) for name, each in shared.items()
-    }
     with pytest.raises(DataError, match=r"no gap below it: noise was added"):
-        spear(model, noisy)
+        spear(model, noisy(shared, 0))
     with pytest.raises(DataError, match="is 0 everywhere: no image is in it"):
         spear(model, {name: torch.zeros_like(each) for name, each in shared.items()})
 
@@ -220,40 +218,31 @@ def test_networks_that_were_drawn_are_not_suspected(honest: Callable[[], nn.Modu
     assert detect_imprint(honest()) is None
 
 
+@pytest.mark.parametrize("read", [recover_one, recover_imprinted, lambda *given: spear(*given[:2])])
 @pytest.mark.parametrize(
-    "read", [recover_one, recover_imprinted, lambda model, shared, _: spear(model, shared)]
-)
-@pytest.mark.parametrize(
-    ("make", "message"),
+    ("model", "message"),
     [
-        (lambda: LeNet(SHAPE, 10), "the first layer with parameters is Conv2d: .*gradient_inversion"),
-        (lambda: nn.Flatten(), "is Flatten: inputs are read from"),
-        (lambda: perceptron(191, 8), r"images of shape \(3, 8, 8\) are 192 numbers, and 1 takes 191: give"),
+        (LeNet(SHAPE, 10), "the first layer with parameters is Conv2d: .*gradient_inversion"),
+        (nn.Flatten(), "is Flatten: inputs are read from"),
+        (perceptron(191, 8), r"images of shape \(3, 8, 8\) are 192 numbers, and 1 takes 191: give"),
     ],
 )
-def test_a_model_that_sees_the_image_otherwise_is_refused(make: Callable, message: str, read: Callable):
+def test_a_model_that_sees_the_image_otherwise_is_refused(model: nn.Module, message: str, read: Callable):
     with pytest.raises(ConfigError, match=message):
-        read(make(), gradient(perceptron()), SHAPE)
+        read(model, gradient(perceptron()), SHAPE)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("changed", "message"),
     [
-        (lambda g: g.pop("1.bias"), "the gradient lacks 1.bias: it is of another model, or the layer is not"),
-        (
-            lambda g: g.update({"1.weight": torch.ones(16, 59)}),
-            r"of 1.weight is \(16, 59\) where the parameter is \(16, 192\)",
-        ),
-        (lambda g: g["1.weight"].fill_(float("inf")), "of 1.weight has numbers that are not finite"),
-        (lambda g: g["1.bias"].zero_(), "of 1.bias is 0 everywhere: no unit of this layer passed"),
-        (
-            lambda g: g.update(gradient(perceptron(), 2)),
-            r"not parallel, \d+\.\d% of it lies apart: more than one image",
-        ),
+        ({"1.bias": None}, "the gradient lacks 1.bias: it is of another model, or the layer is not"),
+        ({"1.weight": torch.ones(16, 59)}, r"of 1.weight is \(16, 59\) where the parameter is \(16, 192\)"),
+        ({"1.weight": torch.full((16, 192), torch.inf)}, "of 1.weight has numbers that are not finite"),
+        ({"1.bias": torch.zeros(16)}, "of 1.bias is 0 everywhere: no unit of this layer passed"),
+        (gradient(perceptron(), 2), r"not parallel, \d+\.\d% of it lies apart: more than one image"),
     ],
 )
-def test_a_gradient_that_does_not_fit_is_refused(change: Callable, message: str):
-    shared = gradient(perceptron())
-    change(shared)
+def test_a_gradient_that_does_not_fit_is_refused(changed: dict[str, Tensor | None], message: str):
+    shared = {name: each for name, each in (gradient(perceptron()) | changed).items() if each is not None}
     with pytest.raises(DataError, match=message):
         recover_one(perceptron(), shared, SHAPE)

@@ -356,14 +356,9 @@ def test_each_problem_of_a_call_is_solved_by_itself():
 
 
 def test_the_restart_of_the_least_cost_counts():
-    shared = share(lenet(), photographs(), ONE)
-    found = invert(lenet(), shared, KNOWS, replace(FEW, restarts=5))
-    assert found.costs.shape == (5,)
-    assert found.costs.unique().numel() == 5
+    found = invert(lenet(), share(lenet(), photographs(), ONE), KNOWS, replace(FEW, restarts=5))
+    assert found.costs.shape == found.costs.unique().shape == (5,)
     assert found.cost == pytest.approx(found.costs.min().item())
-    again = share(lenet(), found.images, ONE)
-    a, b = (torch.cat([each.flatten() for each in one.values()]) for one in (again, shared))
-    assert found.cost == pytest.approx(1 - functional.cosine_similarity(a, b, dim=0).item(), abs=1e-5)
 
 
 @pytest.mark.parametrize("config", [FEW, replace(DLG, steps=20)])
@@ -441,23 +436,19 @@ def test_presets_are_those_of_the_papers():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("changed", "message"),
     [
-        (lambda g: g.pop("head.bias"), r"lacks head.bias \(1 lacking, 0 unknown\)"),
-        (lambda g: g.update(tail=torch.ones(1)), r"has unknown tail \(0 lacking, 1 unknown\)"),
-        (
-            lambda g: g.update({"head.bias": torch.ones(7)}),
-            r"the gradient of head.bias is \(7,\) where the parameter is \(4,\)",
-        ),
-        (lambda g: g["body.0.bias"].fill_(float("nan")), "of body.0.bias has numbers that are not finite"),
-        (lambda g: [each.zero_() for each in g.values()], "the gradient is zero everywhere"),
+        ({"head.bias": None}, r"lacks head.bias \(1 lacking, 0 unknown\)"),
+        ({"tail": torch.ones(1)}, r"has unknown tail \(0 lacking, 1 unknown\)"),
+        ({"head.bias": torch.ones(7)}, r"of head.bias is \(7,\) where the parameter is \(4,\)"),
+        ({"head.bias": torch.full((4,), torch.nan)}, "of head.bias has numbers that are not finite"),
+        ({name: 0 * each for name, each in share(lenet(), photographs(), ONE).items()}, "is zero everywhere"),
     ],
 )
-def test_a_gradient_that_does_not_fit_is_refused(change: Callable, message: str):
-    shared = share(lenet(), photographs(), ONE)
-    change(shared)
+def test_a_gradient_that_does_not_fit_is_refused(changed: dict, message: str):
+    given = share(lenet(), photographs(), ONE) | changed
     with pytest.raises(DataError, match=message):
-        invert(lenet(), shared, KNOWS, FEW)
+        invert(lenet(), {name: each for name, each in given.items() if each is not None}, KNOWS, FEW)
 
 
 @pytest.mark.parametrize(

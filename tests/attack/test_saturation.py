@@ -67,28 +67,19 @@ def test_the_rate_is_constant_and_then_falls_to_almost_nothing():
     assert steps[-1] < 0.1 / 20
 
 
-def test_a_tenth_of_the_people_is_held_out_whole():
-    people = people_of(40, 5)
-    held = hold_out(people, most=1000, seed=3)
+def test_a_tenth_of_the_people_is_held_out_whole_and_fewer_who_have_many_photographs():
+    people = torch.arange(40).repeat_interleave(5)
+    held, same, other = (hold_out(people, most=1000, seed=seed) for seed in (3, 3, 4))
     assert len(people[held].unique()) == 4
     assert not set(people[held].tolist()) & set(people[~held].tolist())
-    assert torch.equal(held, hold_out(people, most=1000, seed=3))
-    assert not torch.equal(held, hold_out(people, most=1000, seed=4))
-
-
-def test_few_people_are_held_out_where_they_have_many_photographs_and_none_of_few():
-    assert (
-        len(torch.arange(40).repeat_interleave(5)[hold_out(people_of(40, 5), most=1, seed=0)].unique()) == 2
-    )
-    assert not hold_out(people_of(9, 5), most=100, seed=0).any()
-
-
-def people_of(count, photographs):
-    return torch.arange(count).repeat_interleave(photographs)
+    assert torch.equal(held, same)
+    assert not torch.equal(held, other)
+    assert len(people[hold_out(people, most=1, seed=0)].unique()) == 2
+    assert not hold_out(people[:45], most=100, seed=0).any()  # none of nine people
 
 
 def test_a_recogniser_is_never_trained_on_those_who_are_held_out():
-    people = people_of(20, 4)
+    people = torch.arange(20).repeat_interleave(4)
     # Whoever is held out is white, and all others are black: a step on white images would be seen.
     held = hold_out(people, most=256, seed=0)
     images = torch.zeros(80, 1, 16, 16, dtype=torch.uint8)

@@ -47,18 +47,17 @@ def joined() -> Tensor:
         return torch.cat([each(part) for each, part in zip(NETWORKS, quadrants(), strict=True)], 1)
 
 
-def observations(count: int = 24, *, seed: int = 0, head: nn.Module = HEAD) -> list[Observation]:
-    """As a training would share them: of the mean loss of batches of different images."""
-    generator, outputs = torch.Generator().manual_seed(seed), joined()
-    labels = torch.arange(COUNT) % 3
-    observed = []
-    for _ in range(count):
-        indices = torch.randperm(COUNT, generator=generator)[:BATCH]
-        loss = functional.cross_entropy(head(outputs[indices]), labels[indices])
-        found = torch.autograd.grad(loss, list(head.parameters()))
-        names = [name for name, _ in head.named_parameters()]
-        observed.append((indices, dict(zip(names, found, strict=True))))
-    return observed
+def observe(head: nn.Module, outputs: Tensor, indices: Tensor) -> Observation:
+    """As a training would share it: of the mean loss of a batch."""
+    loss = functional.cross_entropy(head(outputs[indices]), indices % 3)
+    names, parameters = zip(*head.named_parameters(), strict=True)
+    return indices, dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
+
+
+def observations(count: int = 24) -> list[Observation]:
+    """Of batches of different images."""
+    generator, outputs = torch.Generator().manual_seed(0), joined()
+    return [observe(HEAD, outputs, torch.randperm(COUNT, generator=generator)[:BATCH]) for _ in range(count)]
 
 
 def test_outputs_of_local_networks_are_recovered_exactly():
@@ -78,13 +77,8 @@ def test_more_batches_average_noise_away():
 
 
 def test_as_many_different_batches_as_images_are_enough_of_any_size():
-    outputs, labels = joined(), torch.arange(COUNT) % 3
-    observed = []
-    for size in range(1, COUNT + 1):
-        loss = functional.cross_entropy(HEAD(outputs[:size]), labels[:size])
-        weight, bias = torch.autograd.grad(loss, list(HEAD[0].parameters()))
-        observed.append((torch.arange(size), {"0.weight": weight, "0.bias": bias}))
-    torch.testing.assert_close(local_outputs(HEAD, observed).float(), outputs, rtol=0, atol=1e-2)
+    observed = [observe(HEAD, joined(), torch.arange(size)) for size in range(1, COUNT + 1)]
+    torch.testing.assert_close(local_outputs(HEAD, observed).float(), joined(), rtol=0, atol=1e-2)
 
 
 def test_all_parts_of_all_images_of_the_batches_come_back():
@@ -134,14 +128,10 @@ def test_batches_from_which_outputs_do_not_follow_are_refused(observed: list[Obs
 
 
 def test_an_image_that_the_layer_does_not_pass_on_is_named():
-    head = drawn(lambda: nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2)), 0)
+    head = drawn(lambda: nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3)), 0)
     nn.init.ones_(head[0].weight)
     nn.init.zeros_(head[0].bias)
     outputs = torch.tensor([[1.0, 2.0], [-1.0, -2.0]])  # no ReLU passes the second
-    observed = []
-    for index in range(2):
-        loss = functional.cross_entropy(head(outputs[index, None]), torch.tensor([0]))
-        weight, bias = torch.autograd.grad(loss, list(head[0].parameters()))
-        observed.append((torch.tensor([index]), {"0.weight": weight, "0.bias": bias}))
+    observed = [observe(head, outputs, torch.tensor([index])) for index in range(2)]
     with pytest.raises(DataError, match=r"image 1 leaves no trace in the gradients of 0\.bias"):
         local_outputs(head, observed)
