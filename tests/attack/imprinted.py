@@ -6,12 +6,7 @@ from torch import Tensor, nn
 
 @torch.no_grad()
 def imprint_(layer: nn.Linear, following: nn.Linear, brightness: Tensor) -> None:
-    """Turn a first layer into an imprint layer, in place, and let the next treat all bins alike.
-
-    Each unit of the layer is a bin; the quantiles of the mean values of the server's own images, (M,), are
-    the thresholds. The columns of the following layer become equal, so that a gradient is equal in every bin
-    that an image passes.
-    """
+    """Make each unit of a layer a bin of images, by the (M,) mean values of the server's own."""
     levels = torch.linspace(0, 1, layer.out_features + 2, dtype=torch.float64)[1:-1]
     layer.weight.fill_(1 / layer.in_features)
     layer.bias.copy_(-torch.quantile(brightness.double(), levels))

@@ -173,18 +173,14 @@ def test_the_number_of_components_is_that_which_names_people_who_are_held_out():
     assert plda.train(late, identities).between.size == 40
 
 
-def test_components_are_those_of_an_exact_decomposition():
+def test_components_are_those_of_an_exact_decomposition_and_none_without_variance():
     draw = torch.Generator().manual_seed(0)
     values = torch.randn(300, 60, generator=draw, dtype=torch.float64) * (0.8 ** torch.arange(60)).double()
     ours = plda.principal_components(values, 10)
     exact = torch.linalg.svd(values - values.mean(0), full_matrices=False).Vh[:10].T
     np.testing.assert_allclose(ours @ ours.T, exact @ exact.T, atol=1e-4)
     np.testing.assert_allclose(ours.T @ ours, np.eye(10), atol=1e-12)
-
-
-def test_directions_without_variance_are_no_components():
-    values = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)) @ torch.ones(4, 30)
-    assert plda.principal_components(values, 20).shape == (30, 1)
+    assert plda.principal_components(values[:, :1] @ torch.ones(1, 30).double(), 20).shape == (30, 1)
 
 
 def test_people_whose_releases_never_differ_are_told_apart():

@@ -36,7 +36,10 @@ def test_more_releases_name_more_people(clear: sets.Curve):
     assert shares[0] < 0.6 < 0.8 < shares[-1]
     assert clear.points[-1].accepted > 0.5
     assert clear.points[-1].linked.mean() > 0.5
-    assert (clear.panel, clear.pictures) == (12, 15)  # of one half of the people
+    assert (clear.panel, clear.pictures) == (12, 15)  # of one half of the people: everybody is in one
+    for point in clear.points:
+        assert (point.people.tolist(), set(point.tries.tolist())) == (list(range(24)), {4})
+        assert 0 <= point.named.min() <= point.named.max() <= 1
 
 
 def test_whom_nothing_tells_apart_are_named_as_by_guessing():
@@ -46,14 +49,6 @@ def test_whom_nothing_tells_apart_are_named_as_by_guessing():
     largest = np.mean([max(point.by_adversary.values()) for point in points])
     assert abs(stated - 1 / 12) < 0.05  # 144 people, four tries each
     assert largest > stated
-
-
-def test_everybody_is_in_a_panel_of_their_own_half(clear: sets.Curve):
-    for point in clear.points:
-        assert point.people.tolist() == list(range(24))
-        assert set(point.tries.tolist()) == {4}
-        assert point.named.min() >= 0
-        assert point.named.max() <= 1
 
 
 def test_releases_of_one_picture_are_never_both_known_and_asked():
