@@ -81,9 +81,7 @@ def lines(artefact: Path, folder: Path, *, seconds: float) -> Iterator[Line]:
         table = cloud.answer_table()
         yield from answers(code, table, queries, wears.images, places, transport)
         asked = [row[-1].label for row in cloud.classify_many(few, top=1)]
-        same = sum(
-            row[-1].label == one for row, one in zip(look_up.look_up(table, code, few), asked, strict=True)
-        )
+        same = sum(row[-1].label == one for row, one in zip(look_up(table, code, few), asked, strict=True))
         yield share("answers that equal those of queries", same / TIMED)
         yield from times(table, code, few, cloud, seconds)
         if site is not None:
@@ -104,7 +102,7 @@ def answers(
 ) -> Iterator[Line]:
     """What was sent for all answers, what the table is, and what a study measures on the same images."""
     before, start = sent.sent, time.process_time()
-    guesses = look_up.look_up(table, code, queries)
+    guesses = look_up(table, code, queries)
     taken = time.process_time() - start
     counts = {
         "ours": float(sent.sent - before),
@@ -135,7 +133,7 @@ def times(
     table: AnswerTable, code: Code, few: list[torch.Tensor], cloud: Client, seconds: float
 ) -> Iterator[Line]:
     functions = [
-        lambda: look_up.look_up(table, code, few),
+        lambda: look_up(table, code, few),
         lambda: code.encode(torch.stack(few)),
         lambda: cloud.classify_many(few, top=1),
     ]

@@ -352,8 +352,7 @@ class _Simulated:
 
 def listing(files: int, folder: Path) -> Work:
     """The files of a folder, in tasks for workers."""
-    from sfumato.device.jobs.journal import Outcome
-    from sfumato.device.jobs.listing import chunks, walk
+    from sfumato.device.jobs.folder import Outcome, chunks, walk
     from sfumato.device.jobs.worker import Item
 
     def work() -> None:

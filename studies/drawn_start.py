@@ -2,7 +2,7 @@
 
     python studies/drawn_start.py OUT [--set epochs=10] [--seed N]    # stopped, it goes on
 
-The library ships such weights, see sfumato.learn.start; `--set start=OUT` of a training begins with yours.
+The library ships such weights, see sfumato.learn.start; `--set encoder=drawn:OUT,rate=0.1` begins with yours.
 
 One Conv-4 learns to name what is on images of three worlds, drawn faces, glyphs, and things in scenes: each
 label of each world has a linear layer of its own, which is left out in the end. Images are cropped, mirrored,

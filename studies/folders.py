@@ -24,7 +24,7 @@ from regions import DATA, ROOT, _resized
 import sfumato
 from sfumato import images, protect
 from sfumato.assess.similarity import psnr
-from sfumato.audits import page
+from sfumato.audits.findings import write_page
 from sfumato.audits.folder import NamingConfig, audit_folder
 from sfumato.audits.folder.look import look
 from sfumato.audits.folder.pictures import cut
@@ -127,7 +127,7 @@ def audit(out: Path, kind: str) -> dict[str, Any]:
         csv = out / "phone.csv"
         csv.write_text((out / "people.csv").read_text().replace(".png", ".jpg"))
     report = audit_folder(out / kind, known=out / "known", people=csv, config=CONFIG)
-    page.write(report, out / f"{kind}.html")
+    write_page(report, out / f"{kind}.html")
     found = {each.name: each for each in report.findings}
     figures = {name: dict(found[name].figures) for name in ("protection", "faces", "naming") if name in found}
     missed = count_missed(out / "originals", out / kind)

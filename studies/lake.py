@@ -35,7 +35,7 @@ from sfumato.data.labelled import label_of
 from sfumato.learn import few_shot
 from sfumato.learn.augmentation import augment
 from sfumato.learn.few_shot import FewShotConfig, FewShotModel
-from sfumato.learn.prototypes import episode_hits
+from sfumato.learn.prototypes import episode_accuracies
 from sfumato.protect import parse
 
 DATA = Path("runs/data/omniglot")
@@ -145,7 +145,7 @@ def moved(images: Tensor, down: int, across: int) -> Tensor:
 
 def errors(embeddings: Tensor, drawn: Tensor) -> dict[str, float]:
     """How often the wrong character is named: the mean over tasks, and half of its 95% interval."""
-    wrong = 1 - episode_hits(embeddings, drawn, shot=1).mean((1, 2))  # (E,)
+    wrong = 1 - episode_accuracies(embeddings, drawn, shot=1)  # (E,)
     return {"error": wrong.mean().item(), "half_width": 1.96 * wrong.std().item() / len(wrong) ** 0.5}
 
 

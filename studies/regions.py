@@ -26,8 +26,7 @@ from torch.nn import functional
 import sfumato
 from sfumato.base.proportions import wilson
 from sfumato.data.readers.listing import read_rows
-from sfumato.device.jobs.footage import footage
-from sfumato.device.jobs.video import follow, protect_video
+from sfumato.device.jobs.video import follow, footage, protect_video
 from sfumato.device.ledger import Ledger
 from sfumato.images import as_tensor, read
 from sfumato.protect import parse

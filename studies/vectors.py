@@ -71,7 +71,6 @@ def rows(name: str, report: Report, seconds: float) -> Iterator[dict[str, Any]]:
     for number, (form, figures) in enumerate(of["forms"].items()):
         stored = {key: of[key] for key in ("named", "attributes", "twins")} if number == 0 else {}
         kind = form.partition(",")[0]
-        kind += ", all learned" if kind == "identity removed" else ""
         yield {
             "row": f"{name}, {form}",
             "encoder": name,

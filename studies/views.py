@@ -30,8 +30,7 @@ from torch import Tensor
 from sfumato.base.server import running
 from sfumato.data.labelled import Label
 from sfumato.data.worlds.faces import draw
-from sfumato.device.client import Client
-from sfumato.device.client.look_up import look_up
+from sfumato.device.client import Client, look_up
 from sfumato.device.ledger import Ledger
 from sfumato.dp.naming import of_each
 from sfumato.episodes import Sampler, Shape

@@ -29,8 +29,7 @@ from sfumato.base.server import running
 from sfumato.cli import ledger as commands
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.worlds.faces import draw, faces, people
-from sfumato.device.client import Client
-from sfumato.device.client.look_up import look_up
+from sfumato.device.client import Client, look_up
 from sfumato.device.jobs.folder import protect_folder
 from sfumato.device.jobs.worker import FolderConfig
 from sfumato.device.ledger import Ledger

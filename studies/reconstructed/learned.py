@@ -275,7 +275,6 @@ def variants(known: semsim.Judgements) -> dict[str, tuple[semsim.Judgements, Sem
     """SemSim as published with one thing changed at a time; every backbone with as many epochs."""
     some = semsim.sample(known, FEW_ORIGINALS, torch.Generator().manual_seed(0))
     short = replace(PUBLISHED, epochs=FEW_EPOCHS)
-    return (
-        {f"margin-{margin:g}": (known, replace(PUBLISHED, margin=margin)) for margin in MARGINS}
-        | {f"short-{network}": (some, replace(short, network=network)) for network in ("lenet", "resnet18")}
-    )
+    return {f"margin-{margin:g}": (known, replace(PUBLISHED, margin=margin)) for margin in MARGINS} | {
+        f"short-{network}": (some, replace(short, network=network)) for network in ("lenet", "resnet18")
+    }

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.audits import page, studied
+from sfumato.audits import studied
 from sfumato.audits.evidence import Case, make_report, of_audit
-from sfumato.audits.findings import Report, as_json, as_text
-from sfumato.audits.risks import Risk
+from sfumato.audits.findings import Report, Risk, as_json, as_page, as_text
 from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError
 from sfumato.study.choose.estimates import Estimate, curves
@@ -127,7 +126,7 @@ def test_each_clause_leads_to_a_section_or_says_that_none_answers_it(cases):
 def test_no_output_calls_anything_anonymous(cases):
     for case in cases.values():
         report = make_report(case)
-        for text in (page.render(report), as_text(report), json.dumps(as_json(report))):
+        for text in (as_page(report), as_text(report), json.dumps(as_json(report))):
             assert not re.search(r"\banonym(ous|i[sz]ed)", text, re.I)
             assert "gives no legal opinion" in text
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sfumato.audits import page
-from sfumato.audits.findings import Finding, Picture, Report, Table, as_json, as_text
+from sfumato.audits.findings import Finding, Picture, Report, Table, as_json, as_page, as_text
 
 
 @pytest.fixture
@@ -65,25 +64,25 @@ def test_json_has_every_sentence_and_figure(report):
 
 
 def test_the_page_asks_no_host_for_anything_and_text_is_escaped(report):
-    text = page.render(report)
+    text = as_page(report)
     assert "round 3 &lt;of 4&gt;" in text
     assert not re.search(r"(src|href)=\"(?!data:|#)", text)
     assert "<script" not in text
-    assert text == page.render(report)
+    assert text == as_page(report)
 
 
 def test_the_page_says_first_what_everybody_reads(report):
-    body = page.render(report).partition("<body>")[2]
+    body = as_page(report).partition("<body>")[2]
     assert body.index(report.sentence) < body.index(report.changes[0]) < body.index("Two labels")
 
 
 def test_the_page_says_that_it_holds_images_where_it_does(report):
     notice = "Show it only to people who may see them."
-    assert notice in page.render(report)
+    assert notice in as_page(report)
     bare = replace(report, findings=tuple(replace(each, pictures=()) for each in report.findings))
-    assert notice not in page.render(bare)
+    assert notice not in as_page(bare)
 
 
 def test_findings_and_their_page_need_no_pytorch():
-    code = "import sys, sfumato.audits.findings, sfumato.audits.page; sys.exit('torch' in sys.modules)"
+    code = "import sys, sfumato.audits.findings; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

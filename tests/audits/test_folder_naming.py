@@ -7,7 +7,7 @@ import torch
 
 from sfumato import data, images, protect
 from sfumato.attack.reidentify import Guesses
-from sfumato.audits.folder import NamingConfig, audit_names
+from sfumato.audits.folder import NamingConfig, audit_folder
 from sfumato.audits.folder.naming import of_several, state
 from sfumato.audits.folder.pictures import cut, list_files, read_pictures
 from sfumato.dp.mechanisms import seeded_noise
@@ -41,8 +41,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def named(folders: Path) -> dict[int, list]:
     """Cell -> the findings."""
-    weak = audit_names(folders / "cell4", folders / "known", spec="pixelize:cell=4", config=TINY)
-    strong = audit_names(folders / "cell48", folders / "known", config=TINY)
+    weak = audit_folder(folders / "cell4", known=folders / "known", spec="pixelize:cell=4", config=TINY)
+    strong = audit_folder(folders / "cell48", known=folders / "known", spec="none", config=TINY)
     return {4: weak.findings, 48: strong.findings}
 
 
@@ -102,7 +102,7 @@ def test_each_half_of_the_people_is_named_by_the_adversary_whom_the_other_half_c
 def test_without_true_names_each_file_gets_its_likeliest_people_and_no_rate(folders, tmp_path):
     for number, path in enumerate(sorted((folders / "cell4").rglob("*.png"))[:4]):
         images.write(tmp_path / f"{number}.png", images.read(path))
-    (finding,) = audit_names(tmp_path, folders / "known", config=TINY).findings
+    (finding,) = audit_folder(tmp_path, known=folders / "known", spec="none", config=TINY).findings
     assert "nothing says how many guesses" in finding.sentence
     assert sorted(line[0] for line in finding.figures["files"]) == [f"{n}.png" for n in range(4)]
 
@@ -121,11 +121,11 @@ def test_codes_are_compared_with_codes_of_known_photographs(folders, tmp_path):
         else:
             sent = protect.parse(spec, takes=("numbers",)).release(image[None], seeded_noise(0))
             (folder / f"{row}.release").write_bytes(encode(sent))
-    report = audit_names(tmp_path / "out", tmp_path / "known", spec=spec, config=TINY)
+    report = audit_folder(tmp_path / "out", known=tmp_path / "known", spec=spec, config=TINY)
     assert report.findings[0].figures["releases"] == 8
     assert str(tmp_path) not in str(report)
     with pytest.raises(DataError, match="codes and features are read from"):
-        audit_names(folders / "cell4", tmp_path / "known", spec=spec, config=TINY)
+        audit_folder(folders / "cell4", known=tmp_path / "known", spec=spec, config=TINY)
 
 
 def test_a_table_of_true_names_counts_as_sub_folders_do(folders):
@@ -146,17 +146,17 @@ def test_refusals_say_what_is_wrong_and_what_to_do(folders, tmp_path):
     known = folders / "known"
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="no images: an audit needs at least one"):
-        audit_names(tmp_path / "empty", known)
+        audit_folder(tmp_path / "empty", known=known, spec="none")
     with pytest.raises(DataError, match="no such folder"):
-        audit_names(tmp_path / "none", known)
+        audit_folder(tmp_path / "none", known=known, spec="none")
     one = sorted(known.iterdir())[0]
     with pytest.raises(DataError, match="0 people are known by name"):
-        audit_names(folders / "cell4", one, config=TINY)
+        audit_folder(folders / "cell4", known=one, spec="none", config=TINY)
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "a.png").write_bytes(b"nothing")
     (tmp_path / "bad" / "out.png").symlink_to(sorted(one.iterdir())[0])
     with pytest.raises(DataError, match="none of its 1 files can be used: 2 were not looked at"):
-        audit_names(tmp_path / "bad", known)
+        audit_folder(tmp_path / "bad", known=known, spec="none")
     (tmp_path / "bad" / "b.png").write_bytes(sorted(one.iterdir())[0].read_bytes())
     listing = list_files(tmp_path / "bad")
     assert len(read_pictures(listing.files, tmp_path / "bad", size=32, outcome=listing.outcome).images) == 1

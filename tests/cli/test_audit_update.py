@@ -106,7 +106,7 @@ def test_a_network_and_a_training_have_to_be_described(command, client):
     ("options", "message"),
     [
         (("--model", "net.py:wrong"), "net.py:wrong: returned int: return an nn.Module"),
-        (("--model", "net.py:none"), "net.py:none: cannot be imported (AttributeError"),
+        (("--model", "net.py:none"), "net.py:none: net.py has no 'none': name a function that it defines"),
         (("--model", "nowhere.py:make"), "--model nowhere.py:make: there is no file nowhere.py"),
         (("--model", "lennet"), "no network is called 'lennet': did you mean"),
         (("--shape", "3x32x32"), "its first layer takes 432 numbers: give the shape"),

@@ -1,13 +1,10 @@
-"""`sfumato show`, the card of an artefact in words, as a page, and as JSON; and `sfumato convert`."""
+"""`sfumato show`: the card of an artefact in words, as a page, and as JSON."""
 
 import json
 from pathlib import Path
 
-import torch
 from cloud import encoder
 from commands import Command, check_mistake
-
-from sfumato.networks.faces.mobile_face_net import MobileFaceNet
 
 
 def test_the_card_is_printed_and_said_to_programs_and_written_once(command: Command, tmp_path: Path):
@@ -19,10 +16,9 @@ def test_the_card_is_printed_and_said_to_programs_and_written_once(command: Comm
     told = json.loads(command("show", card, "--json").out)
     assert told["card"]["config"]["bits"] == 5
     assert "What is proved" in told["sections"]
-    words = ("show", card, "--html", "c.html", "--markdown", "c.md")
-    assert command(*words).out == "card: c.html\ncard: c.md\n"
+    words = ("show", card, "--html", "c.html")
+    assert command(*words).out == "card: c.html\n"
     assert Path("c.html").read_text().startswith("<!DOCTYPE html>")
-    assert Path("c.md").read_text().startswith("# c.safetensors\n")
     check_mistake(command(*words), "c.html: already exists: name another file, or replace it with --force")
     assert command(*words, "--force").code == 0
 
@@ -31,18 +27,3 @@ def test_what_is_no_artefact_is_refused(command: Command, tmp_path: Path):
     (tmp_path / "x.safetensors").write_bytes(b"nothing")
     check_mistake(command("show", tmp_path / "x.safetensors"), "damaged or not a .safetensors file")
     check_mistake(command("show", tmp_path / "gone.safetensors"), "no such file")
-
-
-def test_weights_are_converted_and_said_to_be(command: Command, tmp_path: Path):
-    torch.save({"net_state_dict": MobileFaceNet().state_dict()}, tmp_path / "068.ckpt")
-    said = command("convert", "mobile-face-net", "068.ckpt", "m.safetensors")
-    assert said.out == f"written: m.safetensors ({(tmp_path / 'm.safetensors').stat().st_size:,} bytes)\n"
-    assert MobileFaceNet.load(tmp_path / "m.safetensors")
-    again = command("convert", "mobile-face-net", "068.ckpt", "m.safetensors")
-    check_mistake(again, "m.safetensors: already exists: name another file, or replace it with --force")
-
-
-def test_two_files_are_needed(command: Command):
-    check_mistake(
-        command("convert", "facenet", "a.pt"), "name the file to convert, and then the .safetensors"
-    )

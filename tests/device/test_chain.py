@@ -363,7 +363,7 @@ def photos(tmp_path: Path) -> Path:
 def test_a_folder_job_whose_ledger_is_deleted_ends_with_an_error(
     path: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("sfumato.device.jobs.listing._CHUNK_FILES", 1)
+    monkeypatch.setattr("sfumato.device.jobs.folder._CHUNK_FILES", 1)
     engine, delete = EngineConfig(workers=2), partial(path.unlink, missing_ok=True)
     with pytest.raises(LedgerError, match="was deleted or replaced while in use"):
         protect_folder(photos, tmp_path / "out", BLUR, path, engine=engine, report=lambda *_: delete())

@@ -124,7 +124,7 @@ def both(tmp_path_factory, on_ray) -> tuple[Path, list[Outcome]]:
     write(root / "photos" / "limited", {f"{i:02}.png": picture(100 + i) for i in range(12)})
     outcomes = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sfumato.device.jobs.listing._CHUNK_FILES", 4)
+        patch.setattr("sfumato.device.jobs.folder._CHUNK_FILES", 4)
         patch.chdir(root)  # relative paths are those of the process that was started
         for name, engine in (("here", HERE), ("ray", on_ray)):
             with Ledger(f"{name}.db") as ledger:

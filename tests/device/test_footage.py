@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from av.sidedata.sidedata import Type
 
-from sfumato.device.jobs.footage import Frame, footage, obstacle
-from sfumato.device.jobs.video import protect_video
+from sfumato.device.jobs.video import Frame, footage, obstacle, protect_video
 from sfumato.device.ledger import Ledger
 from sfumato.errors import ImageError
 from sfumato.protect import parse

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pictures import photographs
 
-from sfumato.device.jobs.footage import Frame
-from sfumato.device.jobs.video import follow, match_boxes, protect_video
+from sfumato.device.jobs.video import Frame, follow, match_boxes, protect_video
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.mechanisms import fresh_noise

@@ -26,7 +26,7 @@ from PIL import Image, PngImagePlugin, TiffImagePlugin, features
 
 from sfumato import images
 from sfumato.errors import ImageError
-from sfumato.images import decoding
+from sfumato.images import reading
 
 SECONDS = 2
 # Smaller than what images.read allows: thousands of mutants that declare all of it are read in minutes.
@@ -275,7 +275,7 @@ def outcome(data: bytes) -> str:
 
 def child(seed: int, begin: int, end: int) -> None:
     """Read mutants, and print a line before and after each."""
-    decoding.MAX_PIXELS = PIXELS
+    reading.MAX_PIXELS = PIXELS
     for files in originals().values():
         for file in files:
             images.read(file)  # loads what is loaded on first use

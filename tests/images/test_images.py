@@ -23,7 +23,6 @@ from torch import Tensor
 
 from sfumato import images
 from sfumato.errors import ConfigError, ImageError, MissingExtraError
-from sfumato.images import decoding
 
 FORMATS = ["PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "HEIF", "AVIF"]
 LOSSLESS = [".png", ".bmp", ".webp"]
@@ -358,10 +357,10 @@ def test_an_image_of_just_as_many_pixels_or_bytes_as_allowed_is_read(
 ):
     images.write(tmp_path / "large.png", PHOTO)
     size = (tmp_path / "large.png").stat().st_size
-    monkeypatch.setattr(decoding, "MAX_PIXELS", 40 * 40)
+    monkeypatch.setattr(images.reading, "MAX_PIXELS", 40 * 40)
     monkeypatch.setattr(images.reading, "MAX_BYTES", size)
     assert torch.equal(images.read(tmp_path / "large.png"), PHOTO)
-    monkeypatch.setattr(decoding, "MAX_PIXELS", 40 * 40 - 1)
+    monkeypatch.setattr(images.reading, "MAX_PIXELS", 40 * 40 - 1)
     with pytest.raises(ImageError, match=r"large\.png: 40x40 pixels, more than the 1599 allowed, .*: resize"):
         images.read(tmp_path / "large.png")
     monkeypatch.setattr(images.reading, "MAX_BYTES", size - 1)

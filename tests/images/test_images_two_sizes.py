@@ -14,7 +14,7 @@ from PIL import Image
 
 from sfumato import images
 from sfumato.errors import ImageError
-from sfumato.images.decoding import MAX_PIXELS, UNDER_WAY, PixelBudget
+from sfumato.images.reading import MAX_PIXELS, UNDER_WAY, PixelBudget
 
 
 def noise(kind: str, size: tuple[int, int] = (32, 24), **settings: Any) -> bytes:
@@ -191,7 +191,7 @@ def test_a_read_waits_for_room_and_gives_it_back_if_it_fails():
 
 def test_a_process_that_is_forked_during_a_decode_has_all_the_room():
     script = (
-        "import os; from sfumato.images.decoding import UNDER_WAY, MAX_PIXELS as most\n"
+        "import os; from sfumato.images.reading import UNDER_WAY, MAX_PIXELS as most\n"
         "with UNDER_WAY.room(2 * most):\n"
         "    child = os.fork()\n"
         "    if child == 0:\n"

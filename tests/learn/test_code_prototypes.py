@@ -257,24 +257,6 @@ def test_codes_that_tell_all_or_nothing_of_their_classes_have_finite_prototypes(
 # Refusals
 
 
-def drawn(
-    flip: float, *, shot: int, seed: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(n, 16) clean and noisy bits of 60 classes of 30, their classes, and places of episodes of five."""
-    draw = draws(seed)
-    classes = torch.arange(60).repeat_interleave(30)
-    centre = torch.rand(60, 16, generator=draw) < 0.5
-    clean = centre[classes] ^ (torch.rand(1800, 16, generator=draw) < 0.05)
-    noisy = clean ^ (torch.rand(1800, 16, generator=draw) < flip)
-    places = torch.stack(
-        [
-            torch.stack([c * 30 + torch.randperm(30, generator=draw)[: shot + 5] for c in own.tolist()])
-            for own in (torch.randperm(60, generator=draw)[:5] for _ in range(400))
-        ]
-    )
-    return 2 * clean.float() - 1, 2 * noisy.float() - 1, classes, places
-
-
 def test_a_refusal_is_of_the_noise_that_it_was_measured_with():
     refusal = refusing(3.0)
     made = CodePrototypes(4, 4, refusal=refusal, noise=(0.1, None, None))
@@ -301,10 +283,10 @@ KNOWN = {
 
 
 def test_a_card_tells_spread_and_refusal_and_an_earlier_one_neither(tmp_path: Path):
-    made = code_prototypes.load(save(tmp_path / "new.safetensors", prototypes=KNOWN))
+    made, _ = code_prototypes.read(save(tmp_path / "new.safetensors", prototypes=KNOWN))
     assert made == CodePrototypes(4, 4, Spread(0.25, 0.75), refusing(9.5), (0.1, None, None))
     for card in ({}, {"prototypes": None}):  # trained without validation images
-        made = code_prototypes.load(save(tmp_path / "old.safetensors", **card))
+        made, _ = code_prototypes.read(save(tmp_path / "old.safetensors", **card))
         assert made == CodePrototypes(4, 4)
         assert made.refusal_of(Code("c")) is None
 
@@ -325,7 +307,7 @@ def test_a_card_tells_spread_and_refusal_and_an_earlier_one_neither(tmp_path: Pa
 )
 def test_a_damaged_card_is_refused(tmp_path: Path, change: dict[str, object]):
     with pytest.raises(ArtefactError, match=r"prototypes"):
-        code_prototypes.load(save(tmp_path / "c.safetensors", prototypes=KNOWN | change))
+        code_prototypes.read(save(tmp_path / "c.safetensors", prototypes=KNOWN | change))
 
 
 @pytest.mark.parametrize("bits", [1, 4, 16])

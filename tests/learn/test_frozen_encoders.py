@@ -12,14 +12,14 @@ from sfumato import artefacts, data
 from sfumato.data.labelled import Label
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Shape
-from sfumato.errors import ArtefactError, ConfigError
+from sfumato.errors import ArtefactError
 from sfumato.learn import classifier, code, few_shot
 from sfumato.learn.classifier import ClassifierConfig
 from sfumato.learn.code import CodeConfig
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.networks import SqueezeNet
 from sfumato.networks.encoders.pretrained import PretrainedEncoder
-from sfumato.protect import answer, expand, parse
+from sfumato.protect import answer, parse
 from sfumato.protect.answer import Answer, Answerer
 from sfumato.protect.code import Code, load_encoder
 from sfumato.study import grid
@@ -73,7 +73,7 @@ def trained(people: data.LabelledImages, encoder: str, protection: str = "none",
     settings = {"denoiser_depth": None, "precision": "float32"} | settings
     return few_shot.train(
         people.split("train"),
-        expand(protection),
+        parse(protection),
         FewShotConfig(encoder=encoder, **EPISODES, **settings),
         target="headwear",
         validation=people.split("validation"),
@@ -116,7 +116,7 @@ def test_a_denoiser_learns_in_front_of_an_encoder_that_does_not(people: data.Lab
     for name, weights in before.encoder.encoder.network.state_dict().items():
         torch.testing.assert_close(model.encoder.encoder.network.state_dict()[name], weights, atol=0, rtol=0)
     start = few_shot.make_untrained(
-        3, FewShotConfig(encoder=squeezenet, denoiser_depth=2, denoiser_width=4), expand("gaussian:sigma=40")
+        3, FewShotConfig(encoder=squeezenet, denoiser_depth=2, denoiser_width=4), parse("gaussian:sigma=40")
     )
     moved = [
         (ours - theirs).abs().max()
@@ -148,14 +148,6 @@ def test_a_rate_lets_the_encoder_learn_more_slowly_than_the_rest(
             if "bias" not in name
         ]
         assert max(moved).item() == pytest.approx(1e-2 * rate, rel=0.02)
-
-
-def test_a_range_of_protections_is_refused(people: data.LabelledImages, spec: str):
-    with pytest.raises(
-        ConfigError,
-        match="2 protections: an encoder that was trained before cannot know which of them an image has",
-    ):
-        trained(people, spec, "gaussian:sigma=10,20")
 
 
 # Classifiers

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sfumato import artefacts, data
+from sfumato import data
 from sfumato.assess.log_rank import LogRank, guessing, judge, judge_features, superior
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
@@ -491,12 +491,6 @@ def test_identities_of_validation_images_may_be_new():
     assert model.card["accuracies"] == evaluate(model, validation)
 
 
-def test_training_moves_no_global_random_state():
-    before = torch.random.get_rng_state()
-    trained(config=replace(TINY, variant="adversarial"))
-    assert torch.equal(before, torch.random.get_rng_state())
-
-
 def test_simple_training_does_not_look_at_identities():
     source = world()
     labels = source.labels | {"identity": Label(torch.arange(48), tuple("x" * 48))}
@@ -505,36 +499,6 @@ def test_simple_training_does_not_look_at_identities():
 
 
 # Checkpoints and artefacts
-
-
-@pytest.mark.parametrize(
-    ("variant", "stop"),
-    [("network", 1), *((variant, stop) for variant in private_feature.VARIANTS[1:] for stop in (1, 2, 3))],
-)
-def test_a_stopped_run_goes_on_exactly(tmp_path, variant: str, stop: int):
-    config, checkpoint = replace(TINY, variant=variant), tmp_path / "run.checkpoint"
-
-    class Stop(Exception):  # noqa: N818
-        pass
-
-    def stopping(done, planned):
-        if done == stop:
-            raise Stop
-
-    with pytest.raises(Stop):
-        trained(config=config, checkpoint=checkpoint, progress=stopping)
-    done = []
-    resumed = trained(config=config, checkpoint=checkpoint, progress=lambda *numbers: done.append(numbers))
-    whole = tiny(variant)
-    assert done == [(epoch, config.epochs) for epoch in range(stop + 1, config.epochs + 1)]
-    assert same(resumed, whole)
-    assert resumed.card == whole.card
-
-
-def test_the_checkpoint_of_another_run_is_refused(tmp_path):
-    trained(checkpoint=tmp_path / "run.checkpoint")
-    with pytest.raises(ArtefactError, match="another run: delete it, or name another file"):
-        trained(seed=1, checkpoint=tmp_path / "run.checkpoint")
 
 
 @pytest.mark.parametrize("variant", private_feature.VARIANTS)
@@ -560,37 +524,7 @@ def test_targets_keep_their_outputs_in_an_artefact_whatever_their_order(tmp_path
         assert torch.equal(loaded[target], kept[target])
 
 
-def test_a_damaged_artefact_is_refused(tmp_path):
-    trained().save(tmp_path / "feature.safetensors")
-    tensors, card = artefacts.load(tmp_path / "feature.safetensors", kind="private feature")
-    artefacts.save(tmp_path / "narrow", tensors, card | {"config": card["config"] | {"dimension": 5}})
-    artefacts.save(tmp_path / "bare", tensors, {"kind": "private feature"})
-    for name, message in {"narrow": ": the weights do not fit", "bare": ", or of another version"}.items():
-        with pytest.raises(ArtefactError, match=f"{name}: damaged{message}"):
-            load(tmp_path / name)
-
-
 # Mistakes
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"widths": (4, 4)}, "seven numbers of at least 1"),
-        ({"variant": "dpef"}, "variant=dpef: choose network, simple, dpfe, log-rank"),
-        ({"beta": -1.0}, "beta=-1: at least 0"),
-        ({"beta": math.nan}, "beta=nan: at least 0"),
-        ({"dimension": 0}, "dimension=0: at least 1"),
-        ({"private_epochs": 0}, "private_epochs=0: at least 1"),
-        ({"batch": 7}, "batch=7: at least 8, for pairs=4"),
-        ({"pairs": 1, "batch": 3}, "batch=3: at least 4"),
-        ({"learning_rate": math.inf}, "learning_rate=inf: above 0"),
-        ({"precision": "half"}, "choose auto, float32, bfloat16"),
-    ],
-)
-def test_impossible_settings_are_refused(setting, message: str):
-    with pytest.raises(ConfigError, match=message):
-        replace(TINY, **setting)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfumato import images
-from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn import semsim
 from sfumato.learn.semsim import (
@@ -306,34 +306,6 @@ def test_an_epoch_shows_each_reconstruction_once_in_equal_parts(monkeypatch: pyt
     assert steps == [(step, 6) for step in range(1, 7)]
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_a_stopped_training_goes_on_as_if_it_had_not(tmp_path: Path, momentum: float):
-    class Stop(Exception):  # noqa: N818
-        pass
-
-    def stop(done: int, planned: int) -> None:
-        if done == 5:
-            raise Stop
-
-    config, path = replace(TINY, momentum=momentum, epochs=3), tmp_path / "s.checkpoint"
-    with pytest.raises(Stop):
-        train(world(), config, checkpoint=path, progress=stop)
-    steps = []
-    resumed = train(world(), config, checkpoint=path, progress=lambda done, _: steps.append(done))
-    assert steps == [4, 5, 6, 7, 8, 9]
-    assert same(resumed, train(world(), config))
-    with pytest.raises(ArtefactError, match="the checkpoint of another run"):
-        train(world(), config, checkpoint=path, seed=1)
-
-
-def test_a_seed_decides_all():
-    assert same(train(world(), TINY), train(world(), TINY))
-    assert not same(train(world(), TINY), train(world(), TINY, seed=1))
-    before = torch.random.get_rng_state()
-    train(world(), TINY)
-    assert torch.equal(torch.random.get_rng_state(), before)
-
-
 def test_momentum_is_nesterovs():
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -352,21 +324,3 @@ def test_training_that_diverges_stops():
     config = replace(TINY, network="resnet18", size=8, batch=4, learning_rate=1e30, normalised=False)
     with pytest.raises(ConfigError, match="training diverges in epoch 1: lower learning_rate=1e"):
         train(world(count=8), config)
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"network": "resnet5"}, "no network is called 'resnet5': did you mean 'resnet50'"),
-        ({"epochs": 0}, "epochs=0: at least 1"),
-        ({"batch": 0}, "batch=0: at least 1"),
-        ({"size": 7}, "size=7: at least 8"),
-        ({"margin": 0.0}, "margin=0: above 0, and finite"),
-        ({"learning_rate": float("inf")}, "learning_rate=inf: above 0"),
-        ({"momentum": 1.0}, "momentum=1: from 0 to below 1"),
-        ({"precision": "half"}, "precision=half: choose"),
-    ],
-)
-def test_a_setting_that_cannot_work_is_named(setting: dict, message: str):
-    with pytest.raises(ConfigError, match=message):
-        SemSimConfig(**setting)

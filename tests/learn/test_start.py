@@ -10,10 +10,8 @@ from PIL import Image
 
 from sfumato import artefacts, data
 from sfumato.episodes import Sampler, Shape
-from sfumato.errors import ArtefactError, ConfigError
 from sfumato.images import to_float
 from sfumato.learn import classifier, code, few_shot
-from sfumato.learn import start as starts
 from sfumato.learn.prototypes import episode_accuracies
 from sfumato.learn.start import begin, by_content
 from sfumato.networks import Conv4
@@ -131,26 +129,3 @@ def test_every_training_says_on_its_card_what_it_began_with(start: str):
 def test_settings_without_a_start_have_the_digest_that_they_had_when_all_starts_were_random():
     assert non_defaults(code.CodeConfig(bits=4, start="random")) == {"bits": 4}
     assert non_defaults(code.CodeConfig(bits=4)) == {"bits": 4, "start": by_content("drawn")}
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        lambda: few_shot.FewShotConfig(start="drwan"),
-        lambda: code.CodeConfig(bits=1, start="drwan"),
-        lambda: classifier.ClassifierConfig(start="drwan"),
-        lambda: begin(Conv4(3), "drwan"),
-    ],
-)
-def test_no_other_name_is_taken(config: object):
-    with pytest.raises(ConfigError, match="no start is called 'drwan': did you mean 'drawn'"):
-        config()  # type: ignore[operator]
-
-
-def test_a_file_that_is_no_start_is_refused(tmp_path: Path):
-    other = tmp_path / "other.safetensors"
-    artefacts.save(other, {"a": torch.zeros(2)}, {"kind": starts.KIND})
-    with pytest.raises(ArtefactError, match="no weights of Conv4: lacks"):
-        begin(Conv4(3), str(other))
-    with pytest.raises(ArtefactError, match=r"none\.safetensors: No such file or directory: name a file"):
-        begin(Conv4(3), str(tmp_path / "none.safetensors"))

@@ -87,7 +87,7 @@ def test_a_table_answers_as_the_service_does_and_sends_nothing(device: Device, i
     device.wire.sent.clear()
     with Ledger(device.ledger) as ledger:
         charged = ledger.summary().releases
-    found = look_up.look_up(table, Code(device.spec.partition("=")[2]), queries)
+    found = look_up(table, Code(device.spec.partition("=")[2]), queries)
     assert [[each.label for each in row] for row in found] == [[each.label for each in row] for row in asked]
     assert {len(row) for row in found} == {1, 2}  # some are of none of these
     assert device.wire.sent == []
@@ -203,7 +203,7 @@ def test_a_code_that_was_never_calibrated_refuses_nothing(store: Store, tmp_path
     enrolled(device, images)
     table = device.ask("answer_table")
     assert not table.header.refuses
-    assert all(len(row) == 1 for row in look_up.look_up(table, Code(str(path)), list(images[40:])))
+    assert all(len(row) == 1 for row in look_up(table, Code(str(path)), list(images[40:])))
 
 
 def test_a_table_is_looked_up_by_its_own_encoder_without_noise(
@@ -213,7 +213,7 @@ def test_a_table_is_looked_up_by_its_own_encoder_without_noise(
     table = device.ask("answer_table")
     own = device.spec.partition("=")[2]
     with pytest.raises(ConfigError, match="nothing leaves the device, and noise only makes answers worse"):
-        look_up.look_up(table, Code(own, flip=0.1), images[0])
+        look_up(table, Code(own, flip=0.1), images[0])
     other = encoder(tmp_path / "other.safetensors", seed=1, bits=BITS)
     with pytest.raises(ConfigError, match="not the artefact that the table was made for"):
-        look_up.look_up(table, Code(str(other)), images[0])
+        look_up(table, Code(str(other)), images[0])

@@ -154,7 +154,7 @@ def test_what_is_answered_over_http_is_what_a_study_measures(store: Store, tmp_p
 
 def check_by_table(table: AnswerTable, code: Code, asked: list[Tensor], guesses: list[list[Guess]]) -> None:
     """A device that sends nothing has the same answers."""
-    by_table = look_up.look_up(table, code, asked)
+    by_table = look_up(table, code, asked)
     assert [[each.label for each in row] for row in by_table] == [
         [each.label for each in row] for row in guesses
     ]

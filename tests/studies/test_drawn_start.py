@@ -13,11 +13,11 @@ from sfumato.data import LabelledImages
 from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ConfigError
 from sfumato.images import to_float
-from sfumato.learn import start as starts
 from sfumato.learn.prototypes import episode_accuracies
-from sfumato.learn.start import begin, by_content
+from sfumato.learn.start import begin
 from sfumato.networks import Conv4
 from sfumato.networks.encoders import drawn
+from sfumato.networks.encoders.drawn import DrawnEncoder
 
 SMALL = drawn_start.StartConfig(things=40, people=40, characters=40, epochs=2, steps=3, batch=8)
 
@@ -42,21 +42,10 @@ def test_the_shipped_start_was_made_by_the_defaults():
     assert card["epochs"] == drawn_start.StartConfig().epochs
 
 
-def test_a_start_of_ones_own_is_taken_by_its_file(made: Path):
-    network = Conv4(3)
-    assert begin(network, str(made)) == by_content(str(made))
-    own = artefacts.load(made, kind=starts.KIND)[0]["blocks.3.0.weight"]
-    assert torch.equal(network.state_dict()["blocks.3.0.weight"], own.float())
-    assert not torch.equal(
-        own.float(), artefacts.load(drawn.SHIPPED, kind=starts.KIND)[0]["blocks.3.0.weight"].float()
-    )
-
-
 def test_what_is_saved_gives_what_was_trained(trained: drawn_start.Start, made: Path):
-    network = Conv4(3)
-    begin(network, str(made))
+    network = DrawnEncoder.load(made).network
     images = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(network.eval()(images), trained.eval().encoder(images), atol=0.02, rtol=0.01)
+    torch.testing.assert_close(network(images), trained.eval().encoder(images), atol=0.02, rtol=0.01)
 
 
 def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(trained: drawn_start.Start, tmp_path: Path):

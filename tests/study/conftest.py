@@ -6,14 +6,14 @@ from types import CodeType
 import jinja2
 import pytest
 
-from sfumato.learn import vectors
+from sfumato.learn import of_vectors
 
 
 @pytest.fixture(scope="module")
 def few_trees() -> Iterator[None]:
     """Forests of ten trees in this process: those of 200 take half of the time of a study of tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vectors, "_TREES", 10)
+        patch.setattr(of_vectors, "_TREES", 10)
         yield
 
 

@@ -113,7 +113,7 @@ def test_the_precision_is_that_of_the_device_which_trains(monkeypatch: pytest.Mo
     assert not make_untrained(small, (1, 28, 28)).mixed
     config = few_shot.FewShotConfig()
     for device, expected in ((card, "bfloat16"), (None, "float32")):
-        made = training_card(cartoons(), {}, seed=0, precision=config.precision, device=device)
+        made = training_card(cartoons(), config, seed=0, device=device)
         assert made["precision"] == expected
 
 

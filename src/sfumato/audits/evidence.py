@@ -5,16 +5,15 @@ It states figures and their limits. Whether they are low enough is a legal quest
 """
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
-from sfumato.audits.findings import Finding, Report, Table, Verdict, interval
-from sfumato.audits.risks import Kind, Risk
+from sfumato.audits.findings import Finding, Kind, Report, Risk, Table, Verdict, interval
 from sfumato.dp.guarantee import round_up
 from sfumato.errors import ConfigError
-from sfumato.study.choose.estimates import Estimate, percent
+from sfumato.study.choose.estimates import percent
 
 THRESHOLD = 0.09
 """The probability of re-identification that EMA Policy 0070 and Health Canada (PRCI) accept, 1 in 11."""
@@ -42,35 +41,24 @@ _LIMITS = (
 )
 
 
+_Pairs = tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """The content of an evidence report.
+    """The content of an evidence report."""
 
-    Attributes:
-        subject: the release, in words.
-        roles: who takes part, and the knowledge of each.
-        risks: all figures.
-        proof: a sentence.
-        utility: who uses the releases, and how often they are right.
-        untested: parts that were not tested, and why.
-        origin: commands that make the report again, and digests of files and records, by their names.
-    """
-
-    subject: str
-    roles: tuple[tuple[str, str], ...]
+    subject: str  # the release, in words
+    roles: _Pairs  # who takes part, and the knowledge of each
     risks: tuple[Risk, ...]
-    proof: str
-    utility: tuple[tuple[str, str], ...] = ()
-    untested: tuple[tuple[str, str], ...] = ()
-    origin: tuple[tuple[str, str], ...]
+    proof: str  # a sentence
+    utility: _Pairs = ()  # who uses the releases, and how often they are right
+    untested: _Pairs = ()  # parts that were not tested, and why
+    origin: _Pairs  # commands that make the report again, and digests of files and records by their names
 
 
 def of_audit(report: Report) -> Case:
-    """The case of an audit that measured risks.
-
-    Raises:
-        ConfigError: it measured none.
-    """
+    """The case of an audit that measured risks. Raises ConfigError: it measured none."""
     if not report.risks:
         raise ConfigError(
             f"--for dpo: this audit of {report.subject} measured no risk to report: leave the option out, "
@@ -99,6 +87,10 @@ class _Judgement(NamedTuple):
     reason: str
     figure: str = ""
 
+    @property
+    def words(self) -> str:
+        return ": ".join(filter(None, (self.verdict, self.figure)))
+
 
 _Judged = Mapping[tuple[Kind, int], _Judgement]
 
@@ -108,8 +100,7 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
 
     A risk is below the threshold only if the upper ends of all its intervals are.
 
-    Raises:
-        ConfigError: the threshold is not between 0 and 1.
+    Raises ConfigError: the threshold is not between 0 and 1.
     """
     if not 0 < threshold < 1:
         raise ConfigError(f"--threshold {threshold:g}: between 0 and 1, such as {THRESHOLD}")
@@ -119,47 +110,24 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
         for kind in _KINDS
         for n in counts
     }
-    gaps = [
-        (f"{_capital(kind)} from {_count(n)}", "no figure")
-        for (kind, n), each in judged.items()
-        if each.verdict == "not measured"
-    ]
+    missing = [key for key, each in judged.items() if each.verdict == "not measured"]
+    gaps = [(f"{_capital(kind)} from {_count(n)}", "no figure") for kind, n in missing]
     with _CLAUSES.open(encoding="utf-8", newline="") as file:
         heading, *clauses = csv.reader(file)
+    first = "Nobody is trusted but the device that holds the originals."
+    use = "The use that is left of the releases." if case.utility else "It was not measured."
+    ask = "The questions are in our words. The table finds figures; it claims no conformity."
+    repeat = "Repeat it when the protection, the data or the known attacks change."
+    untested = (*gaps, *case.untested, *_UNTESTED)
     findings = (
-        _section(
-            "Recipient and intruder",
-            "Nobody is trusted but the device that holds the originals.",
-            ("who", "role and knowledge"),
-            case.roles,
-        ),
+        _section("Recipient and intruder", first, ("who", "role and knowledge"), case.roles),
         _show_all(case.risks, judged),
         *(_find(kind, case.risks, judged, threshold) for kind in _KINDS),
         _section("Proof", case.proof),
-        _section(
-            "Utility",
-            "The use that is left of the releases." if case.utility else "It was not measured.",
-            ("who uses them", "right, with the interval"),
-            case.utility,
-        ),
-        _section(
-            "Not tested",
-            "A risk that was not tested may be large.",
-            ("part", "reason"),
-            (*gaps, *case.untested, *_UNTESTED),
-        ),
-        _section(
-            "Which figure answers which question",
-            "The questions are in our words. The table finds figures; it claims no conformity.",
-            heading,
-            clauses,
-        ),
-        _section(
-            "How to repeat it",
-            "Repeat it when the protection, the data or the known attacks change.",
-            ("part", "command or SHA-256"),
-            case.origin,
-        ),
+        _section("Utility", use, ("who uses them", "right, with the interval"), case.utility),
+        _section("Not tested", "A risk that was not tested may be large.", ("part", "reason"), untested),
+        _section("Which figure answers which question", ask, heading, clauses),
+        _section("How to repeat it", repeat, ("part", "command or SHA-256"), case.origin),
     )
     return Report(
         audit="evidence",
@@ -178,7 +146,7 @@ def _section(
     title: str, sentence: str, columns: Sequence[str] = (), rows: Sequence[Sequence[str]] = ()
 ) -> Finding:
     table = Table(tuple(columns), tuple(map(tuple, rows))) if rows else None
-    return Finding(name=_name(title), title=title, sentence=sentence, table=table)
+    return Finding(_name(title), title, None, sentence, table)
 
 
 def _judge(risks: Sequence[Risk], threshold: float) -> _Judgement:
@@ -224,11 +192,9 @@ def _show_all(risks: Sequence[Risk], judged: _Judged) -> Finding:
     """One cell for each risk and number of releases."""
     rows = []
     for kind in _KINDS:
-        cells = [judged[kind, n] for n in RELEASES]
-        worst = max(
-            (risk.worst for risk in risks if risk.kind == kind and risk.worst is not None), default=None
-        )
-        rows.append((kind, *(": ".join(filter(None, (c.verdict, c.figure))) for c in cells), _share(worst)))
+        worst = [risk.worst for risk in risks if risk.kind == kind and risk.worst is not None]
+        cells = (judged[kind, n].words for n in RELEASES)
+        rows.append((kind, *cells, _show(percent, max(worst, default=None))))
     sentence = "The highest figure of all adversaries; for inference the share beyond guessing."
     columns = ("risk", *(f"from {_count(n)}" for n in RELEASES), "worst person")
     return _section("At a glance", sentence, columns, rows)
@@ -237,11 +203,8 @@ def _show_all(risks: Sequence[Risk], judged: _Judged) -> Finding:
 def _find(kind: Kind, risks: Sequence[Risk], judged: _Judged, threshold: float) -> Finding:
     """One of the three risks: the worst verdict of all numbers of releases, its reason, and all figures."""
     mine = sorted((risk for risk in risks if risk.kind == kind), key=lambda risk: risk.releases)
-    worst_first = list(_SUMMARY)
-    verdict, words, _ = min(
-        (each for (of, _), each in judged.items() if of == kind),
-        key=lambda each: worst_first.index(each.verdict),
-    )
+    worst_first, verdicts = list(_SUMMARY), {n: each for (of, n), each in judged.items() if of == kind}
+    verdict, words, _ = min(verdicts.values(), key=lambda each: worst_first.index(each.verdict))
     known = [(risk.worst, risk.releases) for risk in mine if risk.worst is not None]
     if known:
         worst, count = max(known)
@@ -255,17 +218,10 @@ def _find(kind: Kind, risks: Sequence[Risk], judged: _Judged, threshold: float) 
             " A value that many people have is often guessed, so the threshold applies to the share beyond "
             "the control, (right - control) / (1 - control)."
         )
-    return Finding(
-        name=_name(kind),
-        title=_capital(kind),
-        verdict=verdict,
-        sentence=words,
-        table=_tabulate(mine, beyond) if mine else None,
-        figures={
-            "threshold": threshold,
-            "verdicts": {str(n): each.verdict for (of, n), each in judged.items() if of == kind},
-        },
-    )
+    table = _tabulate(mine, beyond) if mine else None
+    by_count = {str(n): each.verdict for n, each in verdicts.items()}
+    figures = {"threshold": threshold, "verdicts": by_count}
+    return Finding(_name(kind), _capital(kind), verdict, words, table, figures=figures)
 
 
 def _tabulate(risks: Sequence[Risk], beyond: bool) -> Table:
@@ -273,13 +229,13 @@ def _tabulate(risks: Sequence[Risk], beyond: bool) -> Table:
         (
             str(risk.releases),
             f"{risk.secret}: {risk.adversary}",
-            _interval(risk.rate),
-            *([_interval(risk.judged)] if beyond else []),
+            _show(interval, risk.rate),
+            *([_show(interval, risk.judged)] if beyond else []),
             percent(risk.control),
-            _share(risk.worst),
-            _share(risk.named_often),
-            "–" if risk.proved is None else f"{round_up(100 * risk.proved)}%",
-            "–" if risk.people is None else f"{risk.people:,}",
+            _show(percent, risk.worst),
+            _show(percent, risk.named_often),
+            _show("{}%".format, risk.proved and round_up(100 * risk.proved)),
+            _show("{:,}".format, risk.people),
             risk.source,
         )
         for risk in risks
@@ -297,12 +253,8 @@ def _tabulate(risks: Sequence[Risk], beyond: bool) -> Table:
     )
 
 
-def _interval(rate: Estimate | None) -> str:
-    return "–" if rate is None else interval(rate)
-
-
-def _share(share: float | None) -> str:
-    return "–" if share is None else percent(share)
+def _show(words: Callable[[Any], str], value: Any) -> str:
+    return "–" if value is None else words(value)
 
 
 def _count(releases: int) -> str:

@@ -1,12 +1,18 @@
-"""The findings of an audit, as typed values, with their text and JSON; `page` makes the page."""
+"""The findings and risks of an audit as typed values, with their text, their JSON and their page."""
 
+import base64
+import os
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sfumato.audits.risks import Risk
+from sfumato import study
+from sfumato.base.files import whole
+from sfumato.errors import needs_extra
 from sfumato.study.choose.estimates import Estimate, percent
+from sfumato.study.hits import over_half
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,16 +23,62 @@ Verdict = Literal["leaks", "bounded", "not shown", "above", "below on average", 
 With a threshold: an adversary is above it; all are below it, on average over people; nobody tried.
 """
 
+Progress = Callable[[int, int], None]  # called with the numbers of parts done and planned
+
+
+def quiet(done: int, planned: int) -> None:
+    """Report no progress."""
+
+
+def shown(leaks: bool) -> Verdict:
+    """The verdict on an attempt that proves nothing if it fails."""
+    return "leaks" if leaks else "not shown"
+
+
+Kind = Literal["singling out", "linkability", "inference"]
+"""The three risks of WP29 Opinion 05/2014, Sec. 3: to find a person, to join records, to learn a value."""
+
+
+@dataclass(frozen=True)
+class Risk:
+    """How often one adversary succeeds, with the control and the proof to compare it with, from 0 to 1."""
+
+    kind: Kind
+    secret: str  # the thing that comes out, such as "identity" or "gender"
+    releases: int  # of one person, which the adversary has
+    adversary: str  # in words
+    rate: Estimate | None  # how often they are right; None if there is a proof alone
+    control: float  # how often a guess, or the control attack, is right
+    _: KW_ONLY
+    beyond: bool = False  # a threshold applies to the share beyond the control; of inference it always does
+    worst: float | None = None  # the rate for the person at the greatest risk; None if not measured
+    named_often: float | None = None  # the share of people for whom they are right in over half of the tries
+    proved: float | None = None  # the most that any adversary can reach; None if nothing is proved
+    people: int | None = None  # tested; None if they were not counted
+    images: int | None = None  # likewise
+    source: str  # the digest of the record of the figure, or a command
+
+    @property
+    def judged(self) -> Estimate | None:
+        """The share that a threshold applies to: the rate, or its excess over the control.
+
+        Source of the excess: Giomi et al. 2023 (Anonymeter): (rate - control) / (1 - control).
+        """
+        if self.rate is None or not (self.beyond or self.kind == "inference"):
+            return self.rate
+        ends = (self.rate.value, self.rate.low, self.rate.high)
+        value, low, high = (max(0.0, (end - self.control) / max(1e-12, 1 - self.control)) for end in ends)
+        return Estimate(value, low, high, self.rate.seeds)
+
+
+def worst_of(rates: Sequence[float]) -> dict[str, Any]:
+    """The rate of the person at the greatest risk, and the share named in over half of the tries."""
+    return {"worst": float(max(rates)), "named_often": over_half(rates)}
+
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under headings.
-
-    Attributes:
-        columns: the headings.
-        rows: each with as many cells.
-        caption: one sentence on its content.
-    """
+    """Rows of text under headings, with one sentence on their content."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -35,51 +87,31 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """An image with the words that belong to it.
+    """An image with the words that belong to it, such as "came back" or "original"."""
 
-    Attributes:
-        image: (C, H, W) uint8 with C of 1 or 3.
-        words: its description, such as "came back" or "original".
-    """
-
-    image: "Tensor"
+    image: "Tensor"  # (C, H, W) uint8 with C of 1 or 3
     words: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Finding:
-    """One answer of an audit.
+    """One answer of an audit, in a sentence that a responsible person can act on."""
 
-    Attributes:
-        name: a short name for JSON and links, such as "labels".
-        title: the heading.
-        verdict: see Verdict; None if there is nothing to judge.
-        sentence: a sentence that a responsible person can act on.
-        table: figures behind the sentence.
-        pictures: rows, such as originals above reconstructions; the page shows six of each.
-        figures: for JSON: numbers, texts, lists and mappings of them.
-    """
-
-    name: str
+    name: str  # for JSON and links, such as "labels"
     title: str
-    verdict: Verdict | None = None
+    verdict: Verdict | None  # None if there is nothing to judge
     sentence: str
     table: Table | None = None
-    pictures: tuple[tuple[Picture, ...], ...] = ()
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    pictures: tuple[tuple[Picture, ...], ...] = ()  # rows; the page shows six of each
+    figures: Mapping[str, Any] = field(default_factory=dict)  # for JSON
 
 
 @dataclass
 class Outcome:
-    """Counts what an audit was given and did not look at.
+    """Counts what an audit was given and did not look at."""
 
-    Attributes:
-        left_out: maps each reason to the number of files, or of parts of files.
-        names: maps each reason to the name of the first.
-    """
-
-    left_out: Counter[str] = field(default_factory=Counter)
-    names: dict[str, str] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)  # reason -> files, or parts of files
+    names: dict[str, str] = field(default_factory=dict)  # reason -> the first
 
     def leave_out(self, reason: str, name: str, number: int = 1) -> None:
         """Count files, or parts of one, for a reason."""
@@ -93,50 +125,32 @@ class Outcome:
             return ""
         few = [f"{n:,} {reason}, such as {self.names[reason]}" for reason, n in self.left_out.most_common(4)]
         more = self.left_out.total() - sum(n for _, n in self.left_out.most_common(4))
-        return f"{self.left_out.total():,} were not looked at: {'; '.join(few)}" + (
-            f"; {more:,} more" if more else ""
-        )
+        rest = f"; {more:,} more" if more else ""
+        return f"{self.left_out.total():,} were not looked at: {'; '.join(few)}{rest}"
 
     def findings(self) -> tuple[Finding, ...]:
         """One finding with all reasons; none if all was looked at."""
         if not self.left_out:
             return ()
         rows = tuple((why, f"{n:,}", self.names[why]) for why, n in self.left_out.most_common())
-        return (
-            Finding(
-                name="left-out",
-                title="Not looked at",
-                verdict="not measured",
-                sentence="This report says nothing of them: look at them yourself, or leave them out.",
-                table=Table(("reason", "number", "such as"), rows),
-                figures=dict(self.left_out),
-            ),
-        )
+        sentence = "This report says nothing of them: look at them yourself, or leave them out."
+        table = Table(("reason", "number", "such as"), rows)
+        figures = dict(self.left_out)
+        return (Finding("left-out", "Not looked at", "not measured", sentence, table, figures=figures),)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The report of an audit.
+    """The report of an audit."""
 
-    Attributes:
-        audit: the kind of audit, such as "update".
-        subject: the audited object, in words: a file, a spec, a model.
-        sentence: the one sentence that everybody can act on.
-        findings: in the order of display.
-        changes: recommended changes, a sentence each, the most useful first.
-        limits: the limits of the audit, a sentence each.
-        risks: the figures of an evidence report, if the audit has such.
-        origin: what the report is made of and by, each with a name: digests, a date, a version, a command.
-    """
-
-    audit: str
-    subject: str
-    sentence: str
-    findings: tuple[Finding, ...]
-    changes: tuple[str, ...] = ()
-    limits: tuple[str, ...] = ()
-    risks: tuple[Risk, ...] = ()
-    origin: tuple[tuple[str, str], ...] = ()
+    audit: str  # its kind, such as "update"
+    subject: str  # the audited object, in words: a file, a spec, a model
+    sentence: str  # that everybody can act on
+    findings: tuple[Finding, ...]  # in the order of display
+    changes: tuple[str, ...] = ()  # a sentence each, the most useful first
+    limits: tuple[str, ...] = ()  # a sentence each
+    risks: tuple[Risk, ...] = ()  # for an evidence report
+    origin: tuple[tuple[str, str], ...] = ()  # name -> digest, date, version or command
 
 
 def interval(rate: Estimate) -> str:
@@ -161,10 +175,8 @@ def as_text(report: Report) -> str:
 def _align(table: Table) -> str:
     lines = (table.columns, *table.rows)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    shown = [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)) for line in lines
-    ]
-    return "\n".join(f"  {line.rstrip()}" for line in shown)
+    padded = ([f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)] for line in lines)
+    return "\n".join(f"  {'  '.join(line).rstrip()}" for line in padded)
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -189,3 +201,39 @@ def as_json(report: Report) -> dict[str, Any]:
         **({"risks": [asdict(risk) for risk in report.risks]} if report.risks else {}),
         **({"origin": dict(report.origin)} if report.origin else {}),
     }
+
+
+def write_page(report: Report, path: str | os.PathLike[str]) -> Path:
+    """Write the report as one page, whole or not at all. Raises as `as_page`."""
+    page = as_page(report)
+    with whole(Path(path)) as temporary:
+        temporary.write_text(page, encoding="utf-8", newline="")
+    return Path(path)
+
+
+def as_page(report: Report) -> str:
+    """Format the report as one self-contained HTML file: the same report gives the same bytes.
+
+    Raises MissingExtraError: Jinja2 is not installed.
+    """
+    with needs_extra("a page", "study"):
+        import jinja2
+
+    # The style sheet of a study's report is shared.
+    styles = Path(study.__file__).parent / "report" / "templates"
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([Path(__file__).parent / "templates", styles]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["source"] = _source
+    return environment.get_template("audit.html").render(report=report)
+
+
+def _source(picture: Picture) -> str:
+    """Encode a picture as a data: URI."""
+    from sfumato import images  # with PyTorch, which a report without pictures can do without
+
+    return "data:image/png;base64," + base64.b64encode(images.encode(picture.image)).decode()

@@ -12,22 +12,9 @@ import torch
 from torch import Tensor
 
 from sfumato.assess.isolation import BY_LUCK, linkability, singling_out
-from sfumato.attack.membership import (
-    TABLE,
-    VIEWS,
-    Galleries,
-    Membership,
-    accuracy,
-    by_person,
-    draw_galleries,
-    judge,
-    person_scores,
-    photograph_scores,
-    prototypes_of,
-    ratios,
-)
-from sfumato.audits.findings import Finding, Report, Table
-from sfumato.audits.risks import Risk
+from sfumato.attack import membership
+from sfumato.attack.membership import TABLE, VIEWS, Galleries, Membership
+from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, quiet, shown
 from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError, DataError
 from sfumato.study.choose.estimates import Estimate
@@ -44,32 +31,28 @@ _CLEARLY = 2  # times the share of false alarms: less may be luck, since photogr
 _RELEASES = 8  # of each photograph, if releases differ
 _HALF = 0.5  # of the people are enrolled, for the question of enrolment
 _BATCH = 256
+_VIEWS = (  # in words
+    "the prototypes, stored or on devices",
+    "answers with probability and distance",
+    "answers with the probability rounded to {:g}",
+    "answers with the label alone",
+    "the answer table: the labels of all codes",
+)
 _QUESTIONS = {"photograph": "Which photographs were enrolled", "person": "Who is enrolled at all"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class GalleryAuditConfig:
-    """The enrolment, and the effort of the audit.
+    """The enrolment, and the effort of the audit."""
 
-    Attributes:
-        shot: K, enrolled photographs of each class.
-        photographs: n, available photographs of each class; people with fewer are left out.
-        known: q, of these never enrolled, for the question of who is in the gallery.
-        people: the most classes.
-        galleries: G, the number drawn; each is attacked with the others as its shadows.
-        attacked: the number of them attacked.
-        step: the rounding of probabilities in a service with `--confidence rounded`.
-        seed: for the people and the enrolment.
-    """
-
-    shot: int = 5
-    photographs: int = 8
-    known: int = 3
-    people: int = 100
-    galleries: int = 64
-    attacked: int = 8
-    step: float = 0.1
-    seed: int = 0
+    shot: int = 5  # K, enrolled photographs of each class
+    photographs: int = 8  # n, available ones of each class; people with fewer are left out
+    known: int = 3  # q, of these never enrolled, for the question of who is in the gallery
+    people: int = 100  # the most classes
+    galleries: int = 64  # G, the number drawn; each is attacked with the others as its shadows
+    attacked: int = 8  # of them
+    step: float = 0.1  # the rounding of probabilities in a service with `--confidence rounded`
+    seed: int = 0  # for the people and the enrolment
 
     def __post_init__(self) -> None:
         for name, least in (("shot", 1), ("known", 1), ("people", 4), ("attacked", 1)):
@@ -82,36 +65,32 @@ class GalleryAuditConfig:
                 "or raise photographs"
             )
         if self.galleries < self.attacked + 4:
-            raise ConfigError(
-                f"galleries={self.galleries}: at least 4 more than the {self.attacked} that are attacked"
-            )
+            more = f"at least 4 more than the {self.attacked} that are attacked"
+            raise ConfigError(f"galleries={self.galleries}: {more}")
 
 
 @dataclass(frozen=True)
 class Embedded:
     """Embeddings of n photographs of P people.
 
-    Attributes:
-        asked: (P, n, D), for queries.
-        enrolled: (R, P, n, D), for enrolment, in R releases of each: a protection's noise in enrolment
-            differs from that in queries. Equal to `asked`, with R = 1, if a protection has no noise.
+    The noise of a protection differs in both; without noise the two are equal, and R is 1.
     """
 
-    asked: Tensor
-    enrolled: Tensor
+    asked: Tensor  # (P, n, D), for queries
+    enrolled: Tensor  # (R, P, n, D), for enrolment, in R releases of each
+
+
+_Judged = dict[tuple[str, str], Membership]  # by question and view
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The results of one draw of galleries.
+    """The results of one draw of galleries: log-likelihood ratios and members, by question and view.
 
-    Attributes:
-        accuracy: of the gallery, on photographs that are not enrolled.
-        found: maps (question, view) to the log-likelihood ratios and the members; the questions are
-            "photograph" (was it a shot?) and "person" (are they enrolled at all?).
+    The questions are "photograph" (was it a shot?) and "person" (are they enrolled at all?).
     """
 
-    accuracy: float
+    accuracy: float  # of the gallery, on photographs that are not enrolled
     found: dict[tuple[str, str], tuple[Tensor, Tensor]]
 
 
@@ -127,22 +106,13 @@ def audit_gallery(
     table: bool = False,
     subject: str = "A gallery",
     config: GalleryAuditConfig = _USUAL,
-    progress: Callable[[int, int], None] = lambda done, planned: None,
+    progress: Progress = quiet,
 ) -> Report:
     """Report the photographs and people that can be identified from prototypes and from answers.
 
-    Args:
-        embed: embeds images like the device and the service; see Embed.
-        images: (N, C, H, W) uint8, of people who are not in the model's training.
-        codes: (N,) int64, the person on each.
-        estimate: turns means of K shots into prototypes, for codes; None: prototypes are means.
-        table: whether devices have a table of all answers, possible for at most 16 bits.
-        subject: the audited object, in words.
-        config: the enrolment, and the effort of the audit.
-        progress: called with the numbers of parts done and planned.
-
-    Raises:
-        DataError: fewer than four people have enough photographs.
+    The (N, C, H, W) uint8 images are of people who are not in the model's training, `codes` (N,) int64 say of
+    whom. `estimate` is for codes; None: prototypes are means. Devices may have a `table` of all answers,
+    possible for at most 16 bits. Raises DataError: fewer than four people have enough photographs.
     """
     progress(0, 2)
     embedded = _embed_people(embed, images, codes, config)
@@ -152,16 +122,11 @@ def audit_gallery(
     owners = torch.arange(len(embedded.asked))
     people = {"photograph": owners.repeat_interleave(embedded.asked.shape[1]), "person": owners}
     judgements = {
-        key: judge(*found, at=_RATES, people=people[key[0]]) for key, found in measured.found.items()
+        key: membership.judge(*found, at=_RATES, people=people[key[0]])
+        for key, found in measured.found.items()
     }
-    views = (
-        "the prototypes, stored or on devices",
-        "answers with probability and distance",
-        f"answers with the probability rounded to {config.step:g}",
-        "answers with the label alone",
-        "the answer table: the labels of all codes",
-    )
-    words = dict(zip((*VIEWS, TABLE), views, strict=True))
+    words = dict(zip((*VIEWS, TABLE), _VIEWS, strict=True))
+    words["rounded"] = words["rounded"].format(config.step)
     return Report(
         audit="gallery",
         subject=f"{subject}, {len(embedded.asked)} classes of {config.shot} shots",
@@ -187,55 +152,43 @@ def measure(
     estimate: ToPrototypes | None = None,
     table: bool = False,
 ) -> Measured:
-    """Draw galleries, and attack some of them.
-
-    Args:
-        embedded: the photographs.
-        config: see GalleryAuditConfig; `people` and `photographs` are those of `embedded` here.
-        estimate: for codes; None: the prototypes are means.
-        table: whether devices get the answers to all codes.
-    """
+    """Draw galleries, and attack some; `people` and `photographs` are those of `embedded` here."""
     people, photographs = embedded.asked.shape[:2]
     enrollable = photographs - config.known
     draw = torch.Generator().manual_seed(config.seed)
-    sizes: dict[str, Any] = {
-        "people": people,
-        "shot": config.shot,
-        "galleries": config.galleries,
-        "draw": draw,
-    }
-    drawn = draw_galleries(photographs=photographs, **sizes)
-    half = draw_galleries(photographs=enrollable, enrolled=_HALF, **sizes)
+    sizes: dict[str, Any] = {"people": people, "shot": config.shot, "galleries": config.galleries}
+    sizes["draw"] = draw
+    drawn = membership.draw_galleries(photographs=photographs, **sizes)
+    half = membership.draw_galleries(photographs=enrollable, enrolled=_HALF, **sizes)
     inside, known = drawn.photographs(photographs).flatten(1, 2), embedded.asked[:, enrollable:]
-    means, of_half = _means(embedded.enrolled, drawn), _means(embedded.enrolled[:, :, :enrollable], half)
-    answering, answering_half = _answering(means, drawn, estimate), _answering(of_half, half, estimate)
+    means, answering = _prototypes(embedded.enrolled, drawn, estimate)
+    of_half, answering_half = _prototypes(embedded.enrolled[:, :, :enrollable], half, estimate)
     found = {}
     for view in (*VIEWS, *([TABLE] if table else [])):
         seen, of_people = (means, of_half) if view == "stored" else (answering, answering_half)
-        scores = photograph_scores(embedded.asked, seen, drawn.enrolled, view=view, step=config.step)
-        found["photograph", view] = ratios(scores.flatten(1, 2), inside, attacked=config.attacked)
-        scores = person_scores(known, of_people, half.enrolled, view=view, step=config.step)
-        found["person", view] = ratios(scores, half.enrolled, attacked=config.attacked)
-    return Measured(accuracy(embedded.asked, answering, drawn), found)
+        how: dict[str, Any] = {"view": view, "step": config.step}
+        scores = membership.photograph_scores(embedded.asked, seen, drawn.enrolled, **how)
+        found["photograph", view] = membership.ratios(scores.flatten(1, 2), inside, attacked=config.attacked)
+        scores = membership.person_scores(known, of_people, half.enrolled, **how)
+        found["person", view] = membership.ratios(scores, half.enrolled, attacked=config.attacked)
+    return Measured(membership.accuracy(embedded.asked, answering, drawn), found)
 
 
-def _means(enrolled: Tensor, drawn: Galleries) -> Tensor:
-    """Compute prototypes (G, P, D), each gallery from its own release."""
-    parts = torch.empty(*drawn.enrolled.shape, enrolled.shape[-1], dtype=enrolled.dtype)
+def _prototypes(enrolled: Tensor, drawn: Galleries, estimate: ToPrototypes | None) -> tuple[Tensor, Tensor]:
+    """Compute (G, P, D) means, each gallery from its own release, and the prototypes for answers.
+
+    These are, in each gallery, of the people enrolled in it.
+    """
+    means = torch.empty(*drawn.enrolled.shape, enrolled.shape[-1], dtype=enrolled.dtype)
     for number, release in enumerate(enrolled):
         rows = slice(number, None, len(enrolled))
-        parts[rows] = prototypes_of(release, Galleries(drawn.shots[rows], drawn.enrolled[rows]))
-    return parts
-
-
-def _answering(means: Tensor, drawn: Galleries, estimate: ToPrototypes | None) -> Tensor:
-    """Compute the prototypes for answers: in each gallery, of the people enrolled in it."""
-    if estimate is None:
-        return means
-    prototypes = means.clone()
-    for gallery, enrolled in enumerate(drawn.enrolled):
-        prototypes[gallery, enrolled] = estimate(means[gallery, enrolled])
-    return prototypes
+        shots = Galleries(drawn.shots[rows], drawn.enrolled[rows])
+        means[rows] = membership.prototypes_of(release, shots)
+    answering = means.clone()
+    if estimate is not None:
+        for gallery, people in enumerate(drawn.enrolled):
+            answering[gallery, people] = estimate(means[gallery, people])
+    return means, answering
 
 
 def _embed_people(embed: Embed, images: Tensor, codes: Tensor, config: GalleryAuditConfig) -> Embedded:
@@ -247,7 +200,7 @@ def _embed_people(embed: Embed, images: Tensor, codes: Tensor, config: GalleryAu
             "lower --photographs, and with it --shot and --known, or take all with --split all"
         )
     numbers = torch.arange(len(codes))[:, None]
-    rows = by_person(numbers, codes, photographs=config.photographs, seed=config.seed)[..., 0]
+    rows = membership.by_person(numbers, codes, photographs=config.photographs, seed=config.seed)[..., 0]
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(config.seed))
     rows = rows[order[: config.people]]
     flat = images[rows.flatten()]
@@ -265,17 +218,14 @@ def _embed_people(embed: Embed, images: Tensor, codes: Tensor, config: GalleryAu
 
 
 def _risks(
-    embedded: Embedded,
-    judgements: dict[tuple[str, str], Membership],
-    words: dict[str, str],
-    config: GalleryAuditConfig,
+    embedded: Embedded, judgements: _Judged, words: dict[str, str], config: GalleryAuditConfig
 ) -> Iterator[Risk]:
     """How often an enrolment is inferred, and a stored prototype and one later release find each other.
 
     The prototype is a predicate that is true of few releases, or a release chooses among prototypes.
     """
     people = len(embedded.asked)
-    known: dict[str, Any] = {"releases": 1, "people": people, "source": "this audit"}
+    known: dict[str, Any] = {"people": people, "source": "this audit"}
 
     def share_of(of_people: np.ndarray) -> Estimate:
         share = float(of_people.mean())
@@ -285,118 +235,72 @@ def _risks(
     later = embedded.asked[:, -config.known :]  # (P, q, D)
     scores = -torch.cdist(prototypes, later.flatten(0, 1)).unflatten(1, later.shape[:2]).numpy()
     for count in sorted({min(10, people), people}):
-        yield Risk(
-            kind="linkability",
-            secret="identity",
-            adversary=f"adversary who compares a release with the stored prototypes of {count} people",
-            rate=share_of(linkability(scores[..., 0].T, np.arange(people), candidates=count)),
-            control=1 / count,
-            **known,
-        )
+        adversary = f"adversary who compares a release with the stored prototypes of {count} people"
+        rate = share_of(linkability(scores[..., 0].T, np.arange(people), candidates=count))
+        yield Risk("linkability", "identity", 1, adversary, rate, 1 / count, **known)
     if config.known > 1:
-        yield Risk(
-            kind="singling out",
-            secret="identity",
-            adversary=f"adversary whom a stored prototype leads to one release among {people}",
-            rate=share_of(singling_out(scores[..., 0], scores[..., 1:])),
-            control=BY_LUCK,
-            beyond=True,
-            **known,
-        )
+        adversary = f"adversary whom a stored prototype leads to one release among {people}"
+        rate = share_of(singling_out(scores[..., 0], scores[..., 1:]))
+        yield Risk("singling out", "identity", 1, adversary, rate, BY_LUCK, beyond=True, **known)
     for (question, view), judgement in judgements.items():
-        yield Risk(
-            kind="inference",
-            secret=f"enrolment of a {question}",
-            adversary=f"adversary who sees {words[view]}",
-            rate=Estimate(*judgement.rates[_FEW], seeds=1),
-            control=_FEW,
-            **known,
-        )
+        rate, secret = Estimate(*judgement.rates[_FEW], seeds=1), f"enrolment of a {question}"
+        yield Risk("inference", secret, 1, f"adversary who sees {words[view]}", rate, _FEW, **known)
 
 
 def _leaks(judgement: Membership) -> bool:
     return judgement.rates[_FEW][1] > _CLEARLY * _FEW
 
 
-def _identify(
-    question: str,
-    judgements: dict[tuple[str, str], Membership],
-    words: dict[str, str],
-    right: float,
-    people: int,
-) -> Finding:
-    mine = {view: judgement for (of, view), judgement in judgements.items() if of == question}
+def _identify(question: str, judged: _Judged, views: dict[str, str], right: float, people: int) -> Finding:
+    mine = {view: judgement for (of, view), judgement in judged.items() if of == question}
     stored, answers, label = (mine[view].rates[_FEW][0] for view in ("stored", "full", "label"))
     what = "photographs" if question == "photograph" else "people"
-    return Finding(
-        name=question,
-        title=_QUESTIONS[question],
-        verdict="leaks" if any(map(_leaks, mine.values())) else "not shown",
-        sentence=(
-            f"With {_FEW:.0%} of false alarms an adversary identifies {stored:.1%} of the enrolled {what} "
-            f"from the stored prototypes, {answers:.1%} from answers, and {label:.1%} from labels alone."
-        ),
-        table=Table(
-            ("what they see", f"identified at {_FEW:.0%}", "95% interval", f"at {_RATES[0]:.1%}", "AUC"),
-            tuple(
-                (
-                    words[view],
-                    f"{judgement.rates[_FEW][0]:.1%}",
-                    "{:.1%} to {:.1%}".format(*judgement.rates[_FEW][1:]),
-                    f"{judgement.rates[_RATES[0]][0]:.1%}",
-                    f"{judgement.auc:.3f}",
-                )
-                for view, judgement in mine.items()
-            ),
-            f"The gallery itself names {right:.1%} of other photographs correctly (chance {1 / people:.1%}). "
-            "Shares are at that rate of false alarms.",
-        ),
-        figures={
-            "accuracy": right,
-            **{
-                view: {
-                    "members": judgement.members,
-                    "others": judgement.others,
-                    "auc": judgement.auc,
-                    "rates": {f"{rate:g}": list(values) for rate, values in judgement.rates.items()},
-                }
-                for view, judgement in mine.items()
-            },
-        },
+    rows, figures = [], dict[str, Any](accuracy=right)
+    for view, judgement in mine.items():
+        (share, low, high), fewer = judgement.rates[_FEW], judgement.rates[_RATES[0]][0]
+        interval = f"{low:.1%} to {high:.1%}"
+        rows.append((views[view], f"{share:.1%}", interval, f"{fewer:.1%}", f"{judgement.auc:.3f}"))
+        rates = {f"{rate:g}": list(values) for rate, values in judgement.rates.items()}
+        figures[view] = {"members": judgement.members, "others": judgement.others}
+        figures[view] |= {"auc": judgement.auc, "rates": rates}
+    words = (
+        f"With {_FEW:.0%} of false alarms an adversary identifies {stored:.1%} of the enrolled {what} "
+        f"from the stored prototypes, {answers:.1%} from answers, and {label:.1%} from labels alone."
     )
+    caption = (
+        f"The gallery itself names {right:.1%} of other photographs correctly (chance {1 / people:.1%}). "
+        "Shares are at that rate of false alarms."
+    )
+    columns = ("what they see", f"identified at {_FEW:.0%}", "95% interval", f"at {_RATES[0]:.1%}", "AUC")
+    verdict, made = shown(any(map(_leaks, mine.values()))), Table(columns, tuple(rows), caption)
+    return Finding(question, _QUESTIONS[question], verdict, words, made, figures=figures)
 
 
-def _sentence(judgements: dict[tuple[str, str], Membership]) -> str:
+def _sentence(judgements: _Judged) -> str:
     stored, answers = (judgements["photograph", view] for view in ("stored", "full"))
+    from_store = f"{stored.rates[_FEW][0]:.1%}"
+    guarded = "of this gallery as you guard its photographs: with 1% of false alarms"
     if _leaks(answers):
         return (
-            "Guard the answers of this gallery as you guard its photographs: with 1% of false alarms "
-            f"{answers.rates[_FEW][0]:.1%} of the enrolled ones are identified from answers, and "
-            f"{stored.rates[_FEW][0]:.1%} from the stored prototypes."
+            f"Guard the answers {guarded} {answers.rates[_FEW][0]:.1%} of the enrolled ones are identified "
+            f"from answers, and {from_store} from the stored prototypes."
         )
     if _leaks(stored):
         return (
-            "Guard the store of this gallery as you guard its photographs: with 1% of false alarms "
-            f"{stored.rates[_FEW][0]:.1%} of the enrolled ones are identified from its prototypes, and few "
-            "from answers."
+            f"Guard the store {guarded} {from_store} of the enrolled ones are identified from its "
+            "prototypes, and few from answers."
         )
     if any(map(_leaks, judgements.values())):
-        return (
-            "Let only those query this gallery who may know who is enrolled in it: its answers show who is."
-        )
-    return (
-        "No enrolled photograph was identified much more often than others were by mistake. "
-        "Nothing is proved."
-    )
+        return "Let only those query this gallery who may know who is enrolled: its answers show who is."
+    found = "No enrolled photograph was identified much more often than others were by mistake."
+    return f"{found} Nothing is proved."
 
 
-def _changes(judgements: dict[tuple[str, str], Membership], config: GalleryAuditConfig) -> list[str]:
+def _changes(judgements: _Judged, config: GalleryAuditConfig) -> list[str]:
     shares = {view: judgements["photograph", view].rates[_FEW][0] for view in VIEWS}
     stolen, changes = _leaks(judgements["photograph", "stored"]), []
     if stolen and config.shot < 5:
-        changes.append(
-            "Enrol more photographs of each class: a prototype made of few is close to each of them."
-        )
+        changes.append("Enrol more photographs of each class: a prototype of few is close to each of them.")
     for view, option in (("label", "label"), ("rounded", f"rounded --confidence-step {config.step:g}")):
         if shares[view] < shares["full"]:
             changes.append(

@@ -4,8 +4,8 @@ A file of weights cannot run code. Your own architecture is code, and runs: see 
 """
 
 import copy
-import importlib.util
 import math
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,11 @@ def open_model(
     """Open a model in training mode without dropout, as clients train it and an adversary simulates it.
 
     Args:
-        name: one of three. A file of `sfumato train classifier`; a network of `networks.CLASSIFIERS`,
-            which needs `classes`; or `FILE.py:FUNCTION` or `MODULE:FUNCTION`, a function of yours without
-            arguments that returns an nn.Module: importing it RUNS that file, so read it first.
+        name: a file of `sfumato train classifier`; a network of `networks.CLASSIFIERS`, with its `classes`;
+            or `FILE.py:FUNCTION` or `MODULE:FUNCTION`, a function of yours without arguments that returns an
+            nn.Module: importing it RUNS that file, so read it first.
         shape: (C, H, W) of its images.
-        weights: .safetensors or .npz by the names of its state dict; None: those of the update, or, without
-            any, those of the function or of seed 0.
-        classes: number of classes, for a network of sfumato.
+        weights: by the names of its state dict; None: those of the update, of the function, or of seed 0.
 
     Raises:
         ArtefactError: the weights are damaged, or of another model.
@@ -84,12 +82,10 @@ def _import(name: str) -> Any:
     try:
         if not source.endswith(".py"):
             return load(name)
-        found = importlib.util.spec_from_file_location("sfumato_audited_model", source)
-        if found is None or found.loader is None:
-            raise ImportError("no such file")
-        module = importlib.util.module_from_spec(found)
-        found.loader.exec_module(module)
-        return getattr(module, function)
+        made = runpy.run_path(source)
+        if function not in made:
+            raise DataError(f"{name}: {source} has no {function!r}: name a function that it defines")
+        return made[function]
     except SfumatoError:
         raise
     except Exception as error:
@@ -99,8 +95,7 @@ def _import(name: str) -> Any:
 def check_takes(model: nn.Module, shape: tuple[int, int, int]) -> int:
     """Run a copy of a model on two grey images, and return the number of its classes.
 
-    Raises:
-        ConfigError: it fails on images of this shape, (C, H, W), or does not return (N, classes) logits.
+    Raises ConfigError: it fails on images of this shape, (C, H, W), or does not return (N, classes) logits.
     """
     size = "x".join(map(str, shape))
     try:

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from sfumato.audits.findings import Finding, Report, Table, Verdict
-from sfumato.audits.risks import Risk
+from sfumato.audits.findings import Finding, Report, Risk, Table, Verdict
 from sfumato.dp.audit import AuditResult, OneRunAudit
 
 PEOPLE = 100
@@ -13,18 +12,12 @@ PEOPLE = 100
 
 @dataclass(frozen=True)
 class Audited:
-    """A protection, the result of its audit, and its guarantee against naming people.
-
-    Attributes:
-        spec, result: the protection, and its audit.
-        naming: the guarantee in words.
-        bounds: number of releases -> the most that anybody names among PEOPLE, if something is proved.
-    """
+    """A protection, the result of its audit, and its guarantee against naming people."""
 
     spec: str
     result: AuditResult | OneRunAudit
-    naming: str
-    bounds: Mapping[int, float] = field(default_factory=dict)
+    naming: str  # the guarantee in words
+    bounds: Mapping[int, float] = field(default_factory=dict)  # releases -> the most named, if proved
 
 
 def report(subject: str, audited: Sequence[Audited]) -> Report:
@@ -40,10 +33,9 @@ def report(subject: str, audited: Sequence[Audited]) -> Report:
             "if you need a proof, use a protection that states one."
         )
     if convicted:
-        sentence = (
-            f"Do not release with {', '.join(convicted)}: it gives away more than it states. "
-            "Report this as a bug."
-        )
+        sentence = f"Do not release with {', '.join(convicted)}: it gives away more than it states. "
+        sentence += "Report this as a bug."
+    who, guess = f"anybody who chooses among {PEOPLE} equally likely people, by", 1 / PEOPLE
     return Report(
         audit="protection",
         subject=subject,
@@ -51,18 +43,9 @@ def report(subject: str, audited: Sequence[Audited]) -> Report:
         findings=tuple(_finding(number, each) for number, each in enumerate(audited, 1)),
         limits=("An audit can convict a protection; it cannot acquit one.",),
         risks=tuple(  # proofs against naming: no adversary was tried on people
-            Risk(
-                kind="singling out",
-                secret="identity",
-                releases=releases,
-                adversary=f"anybody who chooses among {PEOPLE} equally likely people, by {each.spec}",
-                rate=None,
-                control=1 / PEOPLE,
-                proved=bound,
-                source="proof",
-            )
+            Risk("singling out", "identity", n, f"{who} {each.spec}", None, guess, proved=p, source="proof")
             for each in audited
-            for releases, bound in each.bounds.items()
+            for n, p in each.bounds.items()
         ),
     )
 
@@ -77,11 +60,6 @@ def _finding(number: int, audited: Audited) -> Finding:
     if result.convicted:
         verdict, sentence = "leaks", "Neighbouring images can be told apart better than the guarantee allows."
     rows = [("told apart", str(result)), *([("naming", audited.naming)] if audited.naming else [])]
-    return Finding(
-        name=f"protection-{number}",
-        title=audited.spec,
-        verdict=verdict,
-        sentence=sentence,
-        table=Table(("question", "answer"), tuple(rows)),
-        figures={**asdict(result), "spec": audited.spec, "convicted": result.convicted},
-    )
+    table = Table(("question", "answer"), tuple(rows))
+    figures = {**asdict(result), "spec": audited.spec, "convicted": result.convicted}
+    return Finding(f"protection-{number}", audited.spec, verdict, sentence, table, figures=figures)

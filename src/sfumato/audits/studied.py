@@ -8,8 +8,7 @@ from shlex import quote
 from typing import Any
 
 from sfumato.audits.evidence import RELEASES, THRESHOLD, Case
-from sfumato.audits.findings import interval
-from sfumato.audits.risks import Risk
+from sfumato.audits.findings import Risk, interval, worst_of
 from sfumato.base.proportions import over_people
 from sfumato.errors import ConfigError
 from sfumato.protect.naming import bound_naming
@@ -17,7 +16,7 @@ from sfumato.study.choose import estimates
 from sfumato.study.choose.estimates import Estimate, Study, belonging, percent
 from sfumato.study.choose.frontier import not_tried_on
 from sfumato.study.choose.recommend import as_protection, describe_proof, recommend
-from sfumato.study.hits import join, over_half
+from sfumato.study.hits import join
 from sfumato.study.parts.kinds import proved
 from sfumato.study.records import Record
 from sfumato.study.report.answers import what_leaves
@@ -54,16 +53,12 @@ def read_case(
     protection: str | None,
     threshold: float = THRESHOLD,
 ) -> Case:
-    """The evidence on one setting of a study.
+    """The evidence on one setting of a study, by its spec; None: the recommended one.
 
-    Args:
-        study, records: see study.choose.reading.load.
-        path: of the folder or file that they were read from.
-        protection: its spec, one of the study's; None: the recommended one.
-        threshold: for the command that repeats the report.
+    `path` is of the folder or file that they were read from, `threshold` for the command that repeats the
+    report.
 
-    Raises:
-        ConfigError: the study has no such setting, or recommends none.
+    Raises ConfigError: the study has no such setting, or recommends none.
     """
     advice = recommend(study, records)
     recommended = advice.setting.protection if advice.setting else None
@@ -72,15 +67,12 @@ def read_case(
         near = f", such as {quote(advice.nearest.protection)}, the nearest" if advice.nearest else ""
         raise ConfigError(f"{advice.headline}: name a setting with --protection{near}")
     if spec not in study["protections"]:
-        raise ConfigError(
-            f"--protection {spec}: the study has {', '.join(study['protections'])}: name one of these"
-        )
+        names = ", ".join(study["protections"])
+        raise ConfigError(f"--protection {spec}: the study has {names}: name one of these")
     mine = [record for record in belonging(study, records) if record.cell.protection == spec]
     proof, data = estimates.proofs(study, records).get(spec), study["data"]
-    people = max(
-        (record.result.identities for record in mine if record.kind == "attack"),
-        default=proof.people if proof else None,
-    )
+    counted = [record.result.identities for record in mine if record.kind == "attack"]
+    people = max(counted, default=proof.people if proof else None)
     file = path / "study.json" if path.is_dir() else path
     options = f"--protection {quote(spec)} --threshold {threshold:g}"
     by_table = [("Condition", _BY_TABLE)] if advice.by_table and spec == recommended else []
@@ -135,16 +127,11 @@ def _bound(proof: proved.Result | None, prior: float, releases: int) -> float | 
     return least if least < 1 else None
 
 
-def _accepts(share: float, words: str, **more: Any) -> Risk:
+def _accepts(secret: str, releases: int, share: float, words: str, **known: Any) -> Risk:
     """How often somebody accepts what is one person's, if each person is one trial."""
-    rate = Estimate(share, *over_people([share] * more["people"], [1.0] * more["people"]), seeds=1)
+    rate = Estimate(share, *over_people([share] * known["people"], [1.0] * known["people"]), seeds=1)
     adversary = f"{words} as one person's, with 1 in 100 false alarms"
-    return Risk(kind="linkability", adversary=adversary, rate=rate, control=_FALSE_ALARMS, **more)
-
-
-def _risk_of_people(rates: Sequence[float], **more: Any) -> Risk:
-    """A risk with the worst of the shares of its people."""
-    return Risk(worst=max(rates), named_often=over_half(rates), **more)
+    return Risk("linkability", secret, releases, adversary, rate, _FALSE_ALARMS, **known)
 
 
 def _of_many(
@@ -157,30 +144,18 @@ def _of_many(
         point, points = curve and curve.after(n), [each for each in every if each.releases == n]
         if not point:
             continue
-        panel, chosen = (
-            round(1 / point.chance),
-            " or ".join(dict.fromkeys(n for p in points for n in p.chosen)),
-        )
-        known: dict[str, Any] = {"secret": study["task"]["sensitive"], "releases": n}
-        known |= {"people": len(point.hits.probes), "source": _source(mine, "many")}
-        yield _risk_of_people(
-            [rate for each in points for rate in each.named],
-            kind="singling out",
-            adversary=f"adversary who knows earlier releases of {panel} people at a time ({chosen})",
-            rate=point.named,
-            control=point.chance,
-            proved=_bound(proof, point.chance, n),
-            **known,
-        )
-        yield _risk_of_people(
-            [rate for each in points for rate in each.linked],
-            kind="linkability",
-            adversary=f"adversary who links the labels of two services, {panel} people at a time",
-            rate=point.linked,
-            control=point.chance,
-            **known,
-        )
-        yield _accepts(point.accepted, "adversary who accepts a set", **known)
+        panel = round(1 / point.chance)
+        chosen = " or ".join(dict.fromkeys(name for each in points for name in each.chosen))
+        secret: str = study["task"]["sensitive"]
+        known: dict[str, Any] = {"people": len(point.hits.probes), "source": _source(mine, "many")}
+        worst = worst_of([rate for each in points for rate in each.named])
+        worst["proved"] = _bound(proof, point.chance, n)
+        words = f"adversary who knows earlier releases of {panel} people at a time ({chosen})"
+        yield Risk("singling out", secret, n, words, point.named, point.chance, **known, **worst)
+        worst = worst_of([rate for each in points for rate in each.linked])
+        words = f"adversary who links the labels of two services, {panel} people at a time"
+        yield Risk("linkability", secret, n, words, point.linked, point.chance, **known, **worst)
+        yield _accepts(secret, n, point.accepted, "adversary who accepts a set", **known)
 
 
 def _of_one(
@@ -193,22 +168,19 @@ def _of_one(
             continue
         infers = isinstance(risk, estimates.Inference)
         record, rates = "inference" if infers else "attack", risk.strongest.rates
-        known: dict[str, Any] = {"releases": 1, "people": len(rates), "source": _source(mine, record, name)}
-        known["secret"] = name if infers else study["task"]["sensitive"]
-        yield _risk_of_people(
-            rates,
-            kind="inference" if infers else "singling out",
-            adversary=risk.adversary,
-            rate=risk.top1,
-            control=risk.chance,
-            proved=None if infers else _bound(proof, risk.chance, 1),
-            **known,
-        )
+        known: dict[str, Any] = {"people": len(rates), "source": _source(mine, record, name)}
+        known |= worst_of(rates)
+        if infers:
+            yield Risk("inference", name, 1, risk.adversary, risk.top1, risk.chance, **known)
+            continue
+        secret, bound = study["task"]["sensitive"], _bound(proof, risk.chance, 1)
+        yield Risk("singling out", secret, 1, risk.adversary, risk.top1, risk.chance, proved=bound, **known)
         results = [each.result for each in mine if each.kind == record and name in each.cell.which]
         accepted = [getattr(result, _ACCEPTED, None) for result in results]
-        if not infers and None not in accepted:
+        if None not in accepted:
             share = statistics.fmean(rate or 0.0 for rate in accepted)
-            yield _accepts(share, f"{ATTACKS[name].words}, who accepts a photograph and a release", **known)
+            words = f"{ATTACKS[name].words}, who accepts a photograph and a release"
+            yield _accepts(secret, 1, share, words, people=known["people"], source=known["source"])
 
 
 def _of_labels(study: Study, mine: Sequence[Record], people: int | None) -> Iterable[Risk]:
@@ -218,27 +190,19 @@ def _of_labels(study: Study, mine: Sequence[Record], people: int | None) -> Iter
         results = [labels[label] for labels in told if label in labels]
         if label not in (study["task"]["target"], study["task"].get("sensitive")):
             counted = join([each.counted for each in results], folds=estimates.in_folds(study))
-            yield Risk(
-                kind="inference",
-                secret=label,
-                releases=1,
-                adversary=f"textbook classifier ({results[0].adversary})",
-                rate=estimates.estimate_of(counted),
-                control=statistics.fmean(each.guessing for each in results),
-                people=people,
-                images=sum(each.images for each in results),
-                source=_source(mine, "tells"),
-            )
+            adversary = f"textbook classifier ({results[0].adversary})"
+            rate, guessing = estimates.estimate_of(counted), [each.guessing for each in results]
+            known: dict[str, Any] = {"people": people, "images": sum(each.images for each in results)}
+            known["source"] = _source(mine, "tells")
+            yield Risk("inference", label, 1, adversary, rate, statistics.fmean(guessing), **known)
 
 
 def _utility(study: Study, records: Sequence[Record], spec: str) -> tuple[tuple[str, str], ...]:
     """The accuracy of each learner, between clear images and guessing."""
+    sources = ((f"{study['task']['target']} from releases", spec), ("from clear images", "none"))
     rows = [
         (f"{words}, {estimates.learner_in_words(learner)}", interval(rate))
-        for words, wanted in (
-            (f"{study['task']['target']} from releases", spec),
-            ("from clear images", "none"),
-        )
+        for words, wanted in sources
         for (protection, learner), rate in estimates.accuracies(study, records).items()
         if protection == wanted
     ]

@@ -5,11 +5,11 @@ Canaries replace the tasks, so that nothing private is used.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sfumato.audits.findings import Finding, Report, Table
+from sfumato.audits.findings import Finding, Progress, Report, Table, Verdict, quiet
 from sfumato.dp import accounting
 from sfumato.dp.audit import OneRunAudit, round_down
 from sfumato.dp.guarantee import SYMBOLS, round_up
@@ -32,21 +32,13 @@ _SPARE = 1.25  # values of an image for each canary: the spare ones measure the 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingAuditConfig:
-    """The effort of the audit.
+    """The effort of the audit. The noise is always fresh."""
 
-    Attributes:
-        canaries: m in each training, each in or out by a fair coin.
-        runs: number of trainings; their canaries count together.
-        steps: of each training; the noise is calibrated for these.
-        confidence: the probability that a bound holds.
-        seed: for weights and coins. The noise is always fresh.
-    """
-
-    canaries: int = 200
-    runs: int = 4
-    steps: int = 4
-    confidence: float = 0.99
-    seed: int = 0
+    canaries: int = 200  # m in each training, each in or out by a fair coin
+    runs: int = 4  # trainings; their canaries count together
+    steps: int = 4  # of each training; the noise is calibrated for these
+    confidence: float = 0.99  # the probability that a bound holds
+    seed: int = 0  # for weights and coins
 
     def __post_init__(self) -> None:
         if not _LEAST <= self.canaries <= _MOST:
@@ -87,35 +79,23 @@ def audit_training(
     settings: Mapping[str, float] | None = None,
     subject: str = "A private meta-training",
     audit: TrainingAuditConfig | None = None,
-    progress: Callable[[int, int], None] = lambda done, planned: None,
+    progress: Progress = quiet,
 ) -> Report:
     """Bound from below how much a private meta-training reveals about one task, against its statement.
 
-    Args:
-        config: the training, with `private`.
-        card: of a trained model: its epsilon is recomputed from its noise.
-        settings: see with_canaries.
-        subject: the audited object, in words.
-        audit: the effort.
-        progress: called with the numbers of audits done and planned.
+    The epsilon in the `card` of a trained model is recomputed from its noise. `settings`: see with_canaries.
 
-    Raises:
-        ConfigError: see with_canaries, and learn.canaries.audit_canaries.
+    Raises ConfigError: see with_canaries, and learn.canaries.audit_canaries.
     """
     audit = audit or TrainingAuditConfig()
     canaries = with_canaries(config, audit, settings)
     side = math.ceil(math.sqrt(_SPARE * audit.canaries))
-    effort: dict[str, Any] = {
-        "places": audit.canaries,
-        "runs": audit.runs,
-        "confidence": audit.confidence,
-        "seed": audit.seed,
-    }
+    effort: dict[str, Any] = {"image": (1, side, side), "places": audit.canaries, "runs": audit.runs}
+    effort |= {"confidence": audit.confidence, "seed": audit.seed}
     progress(0, 2)
-    sampled = audit_canaries(canaries, image=(1, side, side), of_mu=False, **effort)
+    sampled = audit_canaries(canaries, of_mu=False, **effort)
     progress(1, 2)
-    whole = replace(canaries, tasks=audit.canaries)
-    everyone = audit_canaries(whole, image=(1, side, side), of_mu=True, **effort)
+    everyone = audit_canaries(replace(canaries, tasks=audit.canaries), of_mu=True, **effort)
     progress(2, 2)
     findings = [
         _of_canaries("sampled", "With half of the tasks in each step", sampled),
@@ -127,25 +107,20 @@ def audit_training(
         f"No fault was seen in the training: rely on the eps = {round_up(sampled.stated or 0)} that it "
         f"states, and on no less. The canaries prove {round_down(sampled.lower)} of it."
     )
+    change = "Train with a smaller epsilon if the accuracy allows it: nothing else gives away less."
     if leaking:
-        sentence = (
-            "Do not train on private tasks this way: it gives away more about a task than it states. "
-            "Report this as a bug."
-        )
+        sentence = "Do not train on private tasks this way: it gives away more about a task than it states. "
+        sentence += "Report this as a bug."
+        change = "Delete this model, and train again when the fault is fixed."
     if leaking == ["card"]:
-        sentence = (
-            "Do not rely on this card's statement: with the noise that it names, the training costs more."
-        )
+        sentence = "Do not rely on this card's statement: with the noise that it names, "
+        sentence += "the training costs more."
     return Report(
         audit="training",
         subject=subject,
         sentence=sentence,
         findings=tuple(findings),
-        changes=(
-            "Delete this model, and train again when the fault is fixed."
-            if leaking
-            else "Train with a smaller epsilon if the accuracy allows it: nothing else gives away less.",
-        ),
+        changes=(change,),
         limits=(
             "An audit can convict a training; it cannot acquit one.",
             f"The trainings have {audit.steps} steps of one linear layer, and noise for these. How tasks are "
@@ -158,32 +133,25 @@ def audit_training(
 
 def _of_canaries(name: str, title: str, result: OneRunAudit) -> Finding:
     symbol, only = SYMBOLS[result.definition], "only " if result.convicted else ""
-    return Finding(
-        name=name,
-        title=title,
-        verdict="leaks" if result.convicted else "bounded",
-        sentence=(
-            f"{result.guesses.right} of {result.guesses.guesses} guesses at the canaries are right, which "
-            f"proves {symbol} >= {round_down(result.lower)}; {only}{symbol} = {result.stated:.4g} is stated."
-        ),
-        table=Table(("question", "answer"), (("canaries", str(result)),)),
-        figures={**asdict(result), "convicted": result.convicted},
+    words = (
+        f"{result.guesses.right} of {result.guesses.guesses} guesses at the canaries are right, which "
+        f"proves {symbol} >= {round_down(result.lower)}; {only}{symbol} = {result.stated:.4g} is stated."
     )
+    table = Table(("question", "answer"), (("canaries", str(result)),))
+    verdict: Verdict = "leaks" if result.convicted else "bounded"
+    figures = {**asdict(result), "convicted": result.convicted}
+    return Finding(name, title, verdict, words, table, figures=figures)
 
 
 def _of_card(card: Mapping[str, Any]) -> Finding:
     """Check whether a card's epsilon follows from its noise."""
     stated = card["privacy"]
-    stretches = [accounting.Stretch(stated["noise_multiplier"], stated["rate"], card["steps"])]
-    computed = accounting.epsilon(stretches, stated["delta"])
-    return Finding(
-        name="card",
-        title="The statement of the card",
-        verdict="bounded" if computed <= stated["epsilon"] * (1 + 1e-9) else "leaks",
-        sentence=(
-            f"The card states eps = {round_up(stated['epsilon'])} at delta = {stated['delta']:g}. "
-            f"{card['steps']} steps with its noise of {stated['noise_multiplier']:g} on "
-            f"{stated['rate']:.3g} of the tasks cost {round_up(computed)}."
-        ),
-        figures={"stated": stated["epsilon"], "computed": computed, "delta": stated["delta"]},
+    epsilon, delta, noise, rate = (stated[name] for name in ("epsilon", "delta", "noise_multiplier", "rate"))
+    computed = accounting.epsilon([accounting.Stretch(noise, rate, card["steps"])], delta)
+    words = (
+        f"The card states eps = {round_up(epsilon)} at delta = {delta:g}. {card['steps']} steps with its "
+        f"noise of {noise:g} on {rate:.3g} of the tasks cost {round_up(computed)}."
     )
+    verdict: Verdict = "bounded" if computed <= epsilon * (1 + 1e-9) else "leaks"
+    figures = {"stated": epsilon, "computed": computed, "delta": delta}
+    return Finding("card", "The statement of the card", verdict, words, figures=figures)

@@ -1,7 +1,7 @@
 """The leaks of a federated client's update to a server that only reads it: labels, images, and bounds."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,7 +14,7 @@ from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, Inversion, In
 from sfumato.attack.updates import Update, undo_decay
 from sfumato.attack.updates.update import rounding, significant_bits
 from sfumato.attack.victim import ThreatModel
-from sfumato.audits.findings import Finding, Picture, Report, Table, Verdict
+from sfumato.audits.findings import Finding, Picture, Progress, Report, Table, Verdict, quiet, shown
 from sfumato.audits.models import check_takes
 from sfumato.dp.naming import gaussian
 from sfumato.errors import ConfigError, DataError, SfumatoError
@@ -30,17 +30,11 @@ _PRIORS = (10, 100, 1_000, 1_000_000)
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateAuditConfig:
-    """The effort of the audit.
+    """The effort of the audit."""
 
-    Attributes:
-        search: for images, a published one or your own; None: no search.
-        draws: of SPEAR.
-        seed: of the search and the draws.
-    """
-
-    search: InversionConfig | None = USUAL_SEARCH
-    draws: int = 200_000
-    seed: int = 0
+    search: InversionConfig | None = USUAL_SEARCH  # for images, a published one or your own; None: no search
+    draws: int = 200_000  # of SPEAR
+    seed: int = 0  # of the search and the draws
 
     def __post_init__(self) -> None:
         if self.draws < 1:
@@ -49,15 +43,10 @@ class UpdateAuditConfig:
 
 @dataclass(frozen=True)
 class Truth:
-    """The auditor's knowledge, which the adversary lacks; it only judges the report.
+    """The auditor's knowledge, which the adversary lacks; it only judges the report."""
 
-    Attributes:
-        images: (N, C, H, W) float in [0, 1]; None: unknown.
-        labels: (N,) int64; None: unknown.
-    """
-
-    images: Tensor | None = None
-    labels: Tensor | None = None
+    images: Tensor | None = None  # (N, C, H, W) float in [0, 1]; None: unknown
+    labels: Tensor | None = None  # (N,) int64; None: unknown
 
 
 @dataclass(frozen=True)
@@ -80,22 +69,16 @@ def audit_update(
     subject: str = "An update of a client",
     truth: Truth | None = None,
     config: UpdateAuditConfig | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = quiet,
 ) -> Report:
     """Report how much a server can read from one update: labels, images, and their bounds.
 
-    Args:
-        model: (N, C, H, W) float images -> logits, in the client's training mode, trained with cross-entropy.
-            It is not changed. Parameters before the update, if it has them, replace its own.
-        update: see attack.updates.
-        shape: (C, H, W) of an image.
-        subject: the audited object, in words.
-        truth: the images and labels behind the update, if available.
-        config: the effort.
-        progress: called after each step of the search with the numbers done and planned.
+    `model` maps (N, C, H, W) float images to logits, in the client's training mode, and was trained with
+    cross-entropy. It is not changed. Parameters before the update, if it has them, replace its own. `truth`
+    has the images and labels behind the update, if available. `progress` is of the steps of the search.
 
     Raises:
-        ConfigError: the model does not take images of this shape, or gives no logits.
+        ConfigError: the model does not take images of this shape, (C, H, W), or gives no logits.
         DataError: the update is of another model, or the truth has other images or labels.
     """
     truth, config = truth or Truth(), config or UpdateAuditConfig()
@@ -119,19 +102,17 @@ def audit_update(
     found = {"labels": _report_labels(case)}
     if (suspect := exact.detect_imprint(fitted)) is not None:
         layer, share = suspect
-        found["imprint"] = Finding(
-            name="imprint",
-            title="A model made to read images",
-            verdict="leaks",
-            sentence=(
-                f"The server's model is made to read images: {share:.0%} of the rows of "
-                f"{layer} measure one thing at different thresholds (Fowl et al. 2021)."
-            ),
-            figures={"layer": layer, "share": share},
+        words = (
+            f"The server's model is made to read images: {share:.0%} of the rows of "
+            f"{layer} measure one thing at different thresholds (Fowl et al. 2021)."
         )
+        figures = {"layer": layer, "share": share}
+        title = "A model made to read images"
+        found["imprint"] = Finding("imprint", title, "leaks", words, figures=figures)
     found["exact"] = _report_exact(case)
     if config.search is not None:
-        found["search"] = _report_search(case, config.search, progress)
+        readable = "counts" in found["labels"].figures
+        found["search"] = _report_search(case, config.search, readable, progress)
     found["bound"] = _report_bound(undone)
     return Report(
         audit="update",
@@ -143,27 +124,21 @@ def audit_update(
     )
 
 
-def _label_counts(case: _Case) -> Tensor:
-    """Infer the (classes,) int64 numbers of images by class. Raises as label_inference.counts."""
-    training, change = case.update.training, case.update.change
-    return label_inference.counts(
-        case.model,
-        {name: each / training.rate for name, each in change.items()},
-        training.images,
-        label_inference.stand_ins(case.shape, _STAND_INS, torch.Generator().manual_seed(case.config.seed)),
-        local_steps=training.steps,
-        change=change,
-    )
-
-
 def _report_labels(case: _Case) -> Finding:
-    training, known = case.update.training, case.truth.labels
+    """Report labels that are inferred from the last layer. Its figures have counts if it can be read."""
+    training, known, change = case.update.training, case.truth.labels, case.update.change
+    draw = torch.Generator().manual_seed(case.config.seed)
     try:
-        counts = _label_counts(case)
-    except SfumatoError as error:
-        return Finding(
-            name="labels", title="Labels", verdict="not shown", sentence=f"No label was read: {error}."
+        counts = label_inference.counts(
+            case.model,
+            {name: each / training.rate for name, each in change.items()},
+            training.images,
+            label_inference.stand_ins(case.shape, _STAND_INS, draw),
+            local_steps=training.steps,
+            change=change,
         )
+    except SfumatoError as error:
+        return Finding("labels", "Labels", "not shown", f"No label was read: {error}.")
     present = {str(label): int(count) for label, count in enumerate(counts) if count}
     figures: dict[str, object] = {"counts": present}
     right, mostly = "", False
@@ -171,22 +146,14 @@ def _report_labels(case: _Case) -> Finding:
         agreeing = int(counts.minimum(known.bincount(minlength=len(counts))).sum())
         right, mostly = f", and {agreeing} of {training.images} are right", 2 * agreeing > training.images
         figures["right"] = agreeing
-    negative = int((label_inference.slopes(case.model, case.update.change) < 0).sum())
+    negative = int((label_inference.slopes(case.model, change) < 0).sum())
     # One image with an unmixed label gives one negative slope by cross-entropy and most other losses.
     certain = training.images == training.steps == negative == 1 and case.update.noise is None
     read = "read" if certain or right else "estimated"
-    return Finding(
-        name="labels",
-        title="Labels",
-        verdict="leaks" if certain or mostly else "not shown",
-        sentence=f"The classes of the {training.images} images are {read} from the last layer{right}.",
-        table=Table(
-            ("class", "images"),
-            tuple((label, str(count)) for label, count in present.items()),
-            "Classes that the adversary reads, with counts.",
-        ),
-        figures=figures,
-    )
+    rows = tuple((label, str(count)) for label, count in present.items())
+    table = Table(("class", "images"), rows, "Classes that the adversary reads, with counts.")
+    words = f"The classes of the {training.images} images are {read} from the last layer{right}."
+    return Finding("labels", "Labels", shown(certain or mostly), words, table, figures=figures)
 
 
 def _report_exact(case: _Case) -> Finding:
@@ -195,7 +162,7 @@ def _report_exact(case: _Case) -> Finding:
     try:
         found, how = _read_exactly(case)
     except SfumatoError as error:
-        return Finding(name="exact", title=title, verdict="not shown", sentence=f"None was read: {error}.")
+        return Finding("exact", title, "not shown", f"None was read: {error}.")
     sentence = f"{len(found)} images are read from {how}, without a search."
     if len(found) != (stated := case.update.training.images):
         sentence += f" {stated} were stated: the client trained on others as well, or some left no trace."
@@ -234,15 +201,13 @@ def _read_exactly(case: _Case) -> tuple[Tensor, str]:
     return found, "the first layer (SPEAR, Dimitrov et al. 2024), pixel by pixel"
 
 
-def _report_search(
-    case: _Case, config: InversionConfig, progress: Callable[[int, int], None] | None
-) -> Finding:
+def _report_search(case: _Case, config: InversionConfig, readable: bool, progress: Progress) -> Finding:
     """Report images recovered by optimisation."""
     title = "Images that come back by a search"
     try:
-        found = _rebuild(case, config, progress)
+        found = _rebuild(case, config, readable, progress)
     except SfumatoError as error:
-        return Finding(name="search", title=title, verdict="not shown", sentence=f"None came back: {error}.")
+        return Finding("search", title, "not shown", f"None came back: {error}.")
     unit = "1 less the cosine" if config.objective == "cosine" else "squared distance"
     sentence = (
         f"A search of {config.steps:,} steps found images whose update differs from the client's by "
@@ -253,11 +218,11 @@ def _report_search(
     return replace(finding, figures={**finding.figures, **more})
 
 
-def _rebuild(case: _Case, config: InversionConfig, progress: Callable[[int, int], None] | None) -> Inversion:
+def _rebuild(case: _Case, config: InversionConfig, readable: bool, progress: Progress) -> Inversion:
     """Rebuild the images of an update by one attack, knowing the client's training.
 
-    Labels are those of the truth, if known; else they are inferred from the last layer, or, if that fails,
-    optimised with the images. Raises as gradient_inversion.invert.
+    Labels are those of the truth, if known; else they are inferred from the last layer if it is `readable`,
+    or optimised with the images. Raises as gradient_inversion.invert.
     """
     training, noise, labels = case.update.training, case.update.noise, case.truth.labels
     deviation = 0.0
@@ -276,11 +241,7 @@ def _rebuild(case: _Case, config: InversionConfig, progress: Callable[[int, int]
     if labels is not None:
         config = replace(config, labels="known")
     elif config.labels != "optimised":
-        try:
-            _label_counts(case)
-            config = replace(config, labels="inferred")
-        except SfumatoError:
-            config = replace(config, labels="optimised")
+        config = replace(config, labels="inferred" if readable else "optimised")
     return invert(case.model, case.update.change, knows, config, seed=case.config.seed, progress=progress)
 
 
@@ -293,31 +254,22 @@ def _report_bound(update: Update) -> Finding:
     """
     noise, title, steps = update.noise, "Bounds by the noise", update.training.steps
     if noise is None:
-        return Finding(
-            name="bound",
-            title=title,
-            verdict="not shown",
-            sentence="No noise is stated, so nothing is proved: a stronger adversary may read more.",
-        )
+        words = "No noise is stated, so nothing is proved: a stronger adversary may read more."
+        return Finding("bound", title, "not shown", words)
     mu = math.sqrt(steps) / noise.noise_multiplier
     bounds = {among: gaussian(1 / among, mu=mu).chance for among in _PRIORS}
     among = 100
-    return Finding(
-        name="bound",
-        title=title,
-        verdict="bounded" if bounds[among] < 1 / 2 else "not shown",
-        sentence=(
-            f"Someone who guesses an image right 1 in {among} times beforehand does so in at most "
-            f"{bounds[among]:.1%} of cases after this update, if noise of σ = {noise.noise_multiplier:g} was "
-            f"added to gradients clipped to {noise.clipping_norm:g} in each of its steps."
-        ),
-        table=Table(
-            ("chance beforehand", "at most afterwards"),
-            tuple((f"1 in {among:,}", f"{bound:.2%}") for among, bound in bounds.items()),
-            f"Φ(Φ⁻¹(κ) + √T/σ) with T = {steps}: Hayes et al. 2023, Theorem 2.",
-        ),
-        figures={"mu": mu, "bounds": {str(among): bound for among, bound in bounds.items()}},
+    rows = tuple((f"1 in {chance:,}", f"{bound:.2%}") for chance, bound in bounds.items())
+    caption = f"Φ(Φ⁻¹(κ) + √T/σ) with T = {steps}: Hayes et al. 2023, Theorem 2."
+    words = (
+        f"Someone who guesses an image right 1 in {among} times beforehand does so in at most "
+        f"{bounds[among]:.1%} of cases after this update, if noise of σ = {noise.noise_multiplier:g} was "
+        f"added to gradients clipped to {noise.clipping_norm:g} in each of its steps."
     )
+    table = Table(("chance beforehand", "at most afterwards"), rows, caption)
+    verdict: Verdict = "bounded" if bounds[among] < 1 / 2 else "not shown"
+    figures = {"mu": mu, "bounds": {str(chance): bound for chance, bound in bounds.items()}}
+    return Finding("bound", title, verdict, words, table, figures=figures)
 
 
 def report_images(
@@ -326,7 +278,6 @@ def report_images(
     sentence: str,
     found: Tensor,
     truth: Tensor | None,
-    *,
     leaks: bool,
     in_order: bool = False,
 ) -> Finding:
@@ -335,36 +286,25 @@ def report_images(
     They are matched to the originals unless they are `in_order`. Without originals, `leaks` is the verdict.
     """
     if truth is None or len(truth) != len(found):
-        verdict: Verdict = "leaks" if leaks else "not shown"
         judged = "" if leaks else " Whether they are right shows in the pictures alone: no truth was given."
-        return Finding(
-            name=name,
-            title=title,
-            verdict=verdict,
-            sentence=sentence + judged,
-            pictures=_rows((found, "came back")),
-            figures={"images": len(found)},
-        )
+        rows = _rows((found, "came back"))
+        return Finding(name, title, shown(leaks), sentence + judged, None, rows, {"images": len(found)})
     ordered = (found if in_order else found[match(truth.float(), found.float())]).float().clamp(0, 1)
     psnr = similarity.psnr(truth.float(), ordered).clamp(max=_MOST_DECIBELS)
-    large = min(truth.shape[2:]) >= _SMALLEST
-    ssim = similarity.ssim(truth.float(), ordered).tolist() if large else None
+    ssim = None
+    if min(truth.shape[2:]) >= _SMALLEST:
+        ssim = similarity.ssim(truth.float(), ordered).tolist()
     back = int((psnr >= CAME_BACK).sum())
-    rows = tuple(
+    lines = tuple(
         (str(number + 1), f"{psnr[number]:.1f} dB", f"{ssim[number]:.2f}" if ssim else "–")
         for number in range(len(truth))
     )
-    return Finding(
-        name=name,
-        title=title,
-        verdict="leaks" if back else "not shown",
-        sentence=f"{sentence} {back} of {len(truth)} came back, at {CAME_BACK:g} dB or more.",
-        table=Table(
-            ("image", "PSNR", "SSIM"), rows, "How near each image that came back is to its original."
-        ),
-        pictures=_rows((truth, "original"), (ordered, "came back")),
-        figures={"images": len(found), "came_back": back, "psnr": psnr.tolist(), "ssim": ssim},
-    )
+    caption = "How near each image that came back is to its original."
+    table = Table(("image", "PSNR", "SSIM"), lines, caption)
+    words = f"{sentence} {back} of {len(truth)} came back, at {CAME_BACK:g} dB or more."
+    figures = {"images": len(found), "came_back": back, "psnr": psnr.tolist(), "ssim": ssim}
+    pictures = _rows((truth, "original"), (ordered, "came back"))
+    return Finding(name, title, shown(back > 0), words, table, pictures, figures)
 
 
 def _rows(*shown: tuple[Tensor, str]) -> tuple[tuple[Picture, ...], ...]:

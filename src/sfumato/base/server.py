@@ -1,13 +1,11 @@
-"""A port for a service, and uvicorn on it until it is stopped."""
+"""A port for a service, and uvicorn on it."""
 
 import logging
 import os
-import signal
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ipaddress import ip_address
 from typing import Any, TypeAlias
 
 from sfumato.errors import ConfigError, needs_extra
@@ -37,11 +35,6 @@ def address_of(listener: socket.socket, scheme: str = "http") -> str:
     if host in ("0.0.0.0", "::"):
         host = socket.gethostname()
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def is_local(listener: socket.socket) -> bool:
-    """Whether this machine alone reaches a port."""
-    return ip_address(listener.getsockname()[0]).is_loopback
 
 
 def serve(app: Any, listener: socket.socket, *, certificate: File = None, private_key: File = None) -> None:
@@ -75,20 +68,6 @@ def serve(app: Any, listener: socket.socket, *, certificate: File = None, privat
         raise ConfigError(f"{words}: name PEM files that belong together") from error
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # strangers could fill the log with warnings
     uvicorn.Server(config).run(sockets=[listener])
-
-
-@contextmanager
-def until_stopped() -> Iterator[None]:
-    """Runs a block until SIGTERM or Ctrl-C, says so, and continues: a stopped service has not failed."""
-    stops = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(each, signal.default_int_handler) for each in stops]
-    try:
-        yield
-    except KeyboardInterrupt:
-        print("stopped", flush=True)
-    finally:
-        for each, handler in zip(stops, before, strict=True):
-            signal.signal(each, handler)
 
 
 @contextmanager

@@ -63,7 +63,8 @@ def serve(
     """
     from sfumato.annotate import Store
     from sfumato.annotate import app as page
-    from sfumato.base.server import address_of, listen, until_stopped
+    from sfumato.base.server import address_of, listen
+    from sfumato.cli.serve import until_stopped
 
     application = page.create(store)
     with Store(store) as campaign, listen(host, port) as listener:

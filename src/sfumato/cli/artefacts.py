@@ -13,7 +13,6 @@ from sfumato.cli.show import AsJson, print_json
 def show(
     artefact: Annotated[Path, typer.Argument(help="A .safetensors file of sfumato.")],
     html: Annotated[Path | None, typer.Option(help="Write the card as a self-contained page.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the card as Markdown.")] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -26,17 +25,13 @@ def show(
     from sfumato.learn.model_card import describe
     from sfumato.study.choose.use import describe_measurements
 
-    files = [path for path in (html, markdown) if path is not None]
-    for path in files:
-        check_new(path, force=force, suffix=".html" if path == html else ".md")
+    if html is not None:
+        check_new(html, force=force, suffix=".html")
     card = describe(artefact, measured=describe_measurements(artefact))
-    for path in files:
-        with whole(path) as temporary:
-            temporary.write_text(card.as_html() if path == html else card.as_markdown(), encoding="utf-8")
+    if html is not None:
+        with whole(html) as temporary:
+            temporary.write_text(card.as_html(), encoding="utf-8")
     if as_json:
         print_json(card.as_json())
-    elif not files:
-        print(card.as_text(), end="")
     else:
-        for path in files:
-            print(f"card: {path}")
+        print(card.as_text() if html is None else f"card: {html}\n", end="")

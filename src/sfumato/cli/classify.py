@@ -63,8 +63,7 @@ def classify(
     from functools import partial
 
     from sfumato.base.files import printable
-    from sfumato.device.client.client import NONE
-    from sfumato.device.client.look_up import look_up
+    from sfumato.device.client.client import NONE, look_up
     from sfumato.errors import ConfigError
 
     if refresh and table is None:
@@ -125,7 +124,7 @@ def _read_table(
 ) -> "tuple[AnswerTable, Code]":
     """Read the table of a file; ask the service for it if the file is missing, or to refresh it."""
     from sfumato.base.files import printable, whole
-    from sfumato.device.client import look_up
+    from sfumato.device.client import read_table
     from sfumato.device.client.connection import check_url
     from sfumato.device.client.demands import check_signer, parse_protection
     from sfumato.device.ledger import Ledger, default_path
@@ -138,7 +137,7 @@ def _read_table(
             "a table is for a code, whose encoder is on this device: name it by --with code:artefact=FILE. "
             "Others run on the service alone: leave out --table"
         )
-    found = look_up.read(path) if path.exists() else None
+    found = read_table(path) if path.exists() else None
     if found is None or refresh:
         with connect(url, key_file, None, ledger, insecure=insecure) as cloud:
             table = cloud.answer_table(classifier=classifier, known=found)

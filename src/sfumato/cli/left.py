@@ -23,6 +23,7 @@ LEFT = {
     "protect --margin": "`sfumato protect --where faces:margin=0.25`",
     "protect --no-face": "`sfumato protect --where faces:missing=all`",
     "protect --preview": "`sfumato data sheet`, of the originals and of the releases,",
+    "show --markdown": "`sfumato show --html`, or `--json` for programs,",
     "serve --example-epsilon": "noise on the device, in the spec of `sfumato enrol --with SPEC`,",
     "train code --bits": "`sfumato train code --set bits=16`",
     "train code --numbers": "`sfumato train code --set numbers=16`",

@@ -1,13 +1,26 @@
 """`sfumato serve`: the cloud, which classifies images that devices protected."""
 
+import logging
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sfumato.base.logs import LogFormat
 from sfumato.cli.options import Reference, StoreAddress
 from sfumato.cli.show import VOLUME, note
+
+
+class LogFormat(StrEnum):
+    """The format of log lines."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 def serve(
@@ -71,14 +84,13 @@ def serve(
     Example: sfumato serve code.safetensors --port 8000
     """
     import gc
-    import logging
 
-    from sfumato.base import logs, server
+    from sfumato.base import server
     from sfumato.serve import models
     from sfumato.serve.http import app as service
     from sfumato.serve.store import Store
 
-    logs.begin(log_format)
+    _begin_log(log_format)
     told = log and not VOLUME.quiet
     logging.getLogger("sfumato.serve").setLevel(logging.INFO if told else logging.WARNING)
     config = service.ServiceConfig(
@@ -97,22 +109,43 @@ def serve(
         print(f"model: {model.name} ({model.kind}, {shape}, by {model.by}; takes {model.demand.spec})")
         if model.codes is not None and model.device_side is None:
             note(f"{path}: for codes on the web page, run `sfumato export {path}` and serve again")
-    with Store(store) as kept, server.listen(host, port) as listener, server.until_stopped():
+    with Store(store) as kept, server.listen(host, port) as listener, until_stopped():
         application = service.create(kept, loaded, config)
         scheme = "http" if certificate is None else "https"
         print(f"serving: {server.address_of(listener, scheme)}", flush=True)
-        if not server.is_local(listener):
+        if not ip_address(listener.getsockname()[0]).is_loopback:
             note("slow clients can hold this server up: put a proxy before it, such as deploy/nginx.conf")
         # Nearly all objects of a server exist from the start. Searching them for cycles takes
         # 0.15 s, in which nobody is answered (docs/speed.md).
         gc.collect()
         gc.freeze()
         try:
-            server.serve(
-                application,
-                listener,
-                certificate=certificate,
-                private_key=private_key,
-            )
+            server.serve(application, listener, certificate=certificate, private_key=private_key)
         finally:
             gc.unfreeze()
+
+
+def _begin_log(form: LogFormat) -> None:
+    """Writes the log of this process to standard error. One that was begun before keeps its level."""
+    from sfumato.serve.logs import JsonLines
+
+    root = logging.getLogger()
+    if not root.handlers:
+        logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    if form is LogFormat.JSON:
+        for handler in root.handlers:
+            handler.setFormatter(JsonLines())
+
+
+@contextmanager
+def until_stopped() -> Iterator[None]:
+    """Runs a block until SIGTERM or Ctrl-C, says so, and continues: a stopped service has not failed."""
+    stops = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(each, signal.default_int_handler) for each in stops]
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("stopped", flush=True)
+    finally:
+        for each, handler in zip(stops, before, strict=True):
+            signal.signal(each, handler)

@@ -213,11 +213,6 @@ class Storage:
         """Return the size of a file in bytes; None if it does not exist."""
         return entry.size if (entry := self._find(name)) and entry.kind in ("file", "link out") else None
 
-    def put(self, name: str, content: bytes, *, replace: bool) -> None:
-        """Write a whole file, see file."""
-        with self.file(name, replace=replace) as path:
-            path.write_bytes(content)
-
     @contextmanager
     def file(self, name: str, *, replace: bool) -> Iterator[Path]:
         """Yield a path to write to; after the block it becomes a file of the storage, which appears whole.

@@ -10,7 +10,6 @@ from sfumato.images.convention import map_batches as map_batches
 from sfumato.images.convention import to_float as to_float
 from sfumato.images.convention import to_uint8 as to_uint8
 from sfumato.images.reading import SUFFIXES as SUFFIXES
-from sfumato.images.reading import TRANSPARENT as TRANSPARENT
 from sfumato.images.reading import count_pictures as count_pictures
 from sfumato.images.reading import encode as encode
 from sfumato.images.reading import is_image as is_image

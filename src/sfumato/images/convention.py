@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 Pixels: TypeAlias = NDArray[np.uint8]
 Images: TypeAlias = "Tensor | Pixels"
 
-_PART_BYTES = 1 << 20
-
 
 def as_array(images: Images) -> Pixels:
     """The array of images, in the same memory."""
@@ -57,11 +55,10 @@ def map_batches(function: Callable[..., np.ndarray], images: np.ndarray, *others
 
     Parts that fit the cache make strided NumPy several times faster. `others` are cut alike.
     """
-    arrays = [images, *others]
-    step = max(1, _PART_BYTES // max(1, images[:1].nbytes))
-    parts = [[array[i : i + step] for array in arrays] for i in range(0, len(images), step)]
+    step = max(1, (1 << 20) // max(1, images[:1].nbytes))  # images of a MiB
+    parts = [[array[i : i + step] for array in (images, *others)] for i in range(0, len(images), step)]
     if len(parts) < 2:
-        return function(*arrays)
+        return function(images, *others)
     with ThreadPoolExecutor(min(len(parts), thread_count())) as pool:
         return np.concatenate(list(pool.map(lambda part: function(*part), parts)))
 

@@ -18,7 +18,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -42,6 +42,7 @@ from sfumato.learn.method import (
     classes_of,
     codes_of,
     count_in_words,
+    in_batches,
     load_model,
     training_card,
 )
@@ -49,53 +50,36 @@ from sfumato.learn.private_feature import reverse_gradient
 from sfumato.learn.start import begin
 from sfumato.networks import Conv4, Predictor, UNet
 from sfumato.networks.weights import initial_weights
-from sfumato.protect.mask import (
-    KIND,
-    MaskCard,
-    make_masker,
-    pixel_scores,
-    pixels_shown,
-    reveal,
-    top_pixels,
-)
+from sfumato.protect.mask import KIND, MaskCard, make_masker, pixel_scores, pixels_shown, reveal, top_pixels
 
 SELECTIONS = ("straight-through", "soft")
 RELEASES = ("hard", "soft", "shape")
 
 _CHECKPOINT = "mask checkpoint"
-_BATCH = 256
 _RESTORER_WIDTH, _RESTORER_LEVELS = 8, 3
 _SHARPNESS = 10.0  # the initial scale of similarities
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskConfig:
-    """The settings of training a mask. The paper gives `keep`, `predictor_batches` and the networks.
+    """The settings of training a mask; for those that are not here see learn.method.
+
+    The paper gives `keep`, `predictor_batches` and the networks.
 
     Attributes:
         keep: the share of the pixels to reveal, above 0 and below 1.
         adversarial: False trains without adversarial steps, the paper's baseline.
         predictor_batches: main steps before each adversarial one.
-        batch: images a step, at most: an epoch is cut into equal parts. Gradients are not accumulated over
-            parts of a batch: batch norm would see each by itself, and train another model.
-        epochs: passes over all images.
-        learning_rate: of Adam.
         masker_width: filters of the U-Net at full resolution; twice as many after each halving.
         levels: how often it halves.
-        selection: "straight-through": masks of 0 and 1, as a device applies them, and the gradient as if they
-            were the scores. Or "soft", the paper's: revealed pixels are multiplied by their scores, hidden
-            ones too, and the scores of revealed pixels alone learn from the main loss.
+        selection: "straight-through", masks of 0 and 1; or "soft", the paper's: see `split`.
         anneal_from: the share revealed in the first epoch; it falls to `keep` over the first half of the
             epochs. None: `keep` from the start.
-        flips: whether every other training image is mirrored left to right, by chance.
-        against: the weight of the reversed gradient of an adversary, who distinguishes people by the shown
-            pixels; 0 for no adversary. Not in the paper. See Adversary.
+        against: the weight of the reversed gradient of an Adversary, who distinguishes people by the shown
+            pixels; 0 for no adversary.
         values: the values that a device will send, which choose the best epoch: "hard", the shown pixels;
-            "soft", their products with their scores, as published, for releases of `values=soft`; or "shape",
-            only which pixels they are, for releases of `values=shape`, on which the networks are trained. The
-            hidden part of a shape says the same as the shown one, so the paper's adversarial steps do not
-            apply.
-        precision: see `sfumato.base.hardware`.
+            "soft", their products with their scores, as published; or "shape", only which pixels they are, on
+            which the networks are then trained, without the paper's adversarial steps.
     """
 
     keep: float = 0.25
@@ -122,9 +106,7 @@ class MaskConfig:
             raise ConfigError(
                 f"anneal_from={self.anneal_from:g}: from keep={self.keep:g} to 1, or null to begin with keep"
             )
-        check_least(self, batch=2, predictor_batches=1, epochs=1, masker_width=1, levels=1)
-        if not 0 <= self.against < math.inf:
-            raise ConfigError(f"against={self.against:g}: at least 0, which adds no adversary")
+        check_least(self, batch=2, predictor_batches=1, epochs=1, masker_width=1, levels=1, against=0)
         for name, known in (("selection", SELECTIONS), ("values", RELEASES)):
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name}={getattr(self, name)}: choose {' or '.join(known)}")
@@ -157,9 +139,7 @@ class MaskModel(nn.Module):
 
     def __init__(self, masker: UNet, predictor: Predictor, *, card: dict[str, Any]) -> None:
         super().__init__()
-        self.masker = masker
-        self.predictor = predictor
-        self.card = card
+        self.masker, self.predictor, self.card = masker, predictor, card
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @property
@@ -173,21 +153,14 @@ class MaskModel(nn.Module):
         return tuple(self.card["classes"])
 
     def scores(self, images: Tensor) -> Tensor:
-        """The soft mask. (N, C, H, W) uint8 -> (N, 1, H, W) float32 in [0, 1]; see protect.mask.
-
-        Raises DataError for images of another size than in training.
-        """
+        """The soft mask. (N, C, H, W) uint8 of the training's size -> (N, 1, H, W) float32 in [0, 1]."""
         check_batch(images)
         check_shape(images, self.card["shape"], "mask")
         self.eval()
         return pixel_scores(self.masker, images.to(device_of(self))).to(images.device)
 
     def mask_images(self, images: Tensor) -> Tensor:
-        """(N, C, H, W) uint8 -> the image that a device would send: `keep` of the pixels, the others 0.
-
-        A mask for soft values gives the products with the scores; one for its shape gives 255 for each
-        shown pixel.
-        """
+        """(N, C, H, W) uint8 -> the images that a device would send; 255 for each shown pixel of a shape."""
         count = pixels_shown(self.keep, (images.shape[2], images.shape[3]))
         values, shown = reveal(images, self.scores(images), count=count, soft=self.sends == "soft")
         return shown.expand_as(images).byte() * 255 if self.sends == "shape" else values
@@ -200,14 +173,14 @@ class MaskModel(nn.Module):
     @torch.no_grad()
     def classify(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 masked images -> (N,) int64, indices of `classes`."""
-        self.eval()
-        parts = []
-        device = device_of(self)
-        for part in released.split(_BATCH):
+        device = device_of(self.eval())
+
+        def guess(part: Tensor) -> Tensor:
             with autocast(self.card["precision"], device):
-                logits = self.predictor(as_input(part, device))
-            parts.append(logits.float().argmax(1))
-        return torch.cat(parts).to(released.device)
+                logits: Tensor = self.predictor(as_input(part, device))
+            return logits.float().argmax(1)
+
+        return in_batches(guess, released).to(released.device)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an artefact for `protect.parse("mask:artefact=PATH")`."""
@@ -224,20 +197,15 @@ class _Card(MaskCard):
 
 def load(path: str | os.PathLike[str]) -> MaskModel:
     """Reads a model that `MaskModel.save` wrote. Raises ArtefactError: damaged, foreign, of another kind."""
-    return load_model(
-        path,
-        kind=KIND,
-        schema=_Card,
-        untrained=lambda card: make_untrained(card, MaskConfig(**card["config"]), seed=0),
-    )
+
+    def make(card: dict[str, Any]) -> MaskModel:
+        return make_untrained(card, MaskConfig(**card["config"]), seed=0)
+
+    return load_model(path, kind=KIND, schema=_Card, untrained=make)
 
 
 def evaluate(model: MaskModel, data: LabelledImages) -> float:
-    """The share of images that the predictor names by the pixels that a device would show.
-
-    Raises:
-        DataError: images of another size, or of unknown classes.
-    """
+    """The share of images that the predictor names by the pixels that a device would show."""
     codes = codes_of(data, model.card["target"], model.classes, "mask")
     return (model.classify(model.mask_images(data.images)) == codes).double().mean().item()
 
@@ -254,13 +222,10 @@ def make_untrained(card: dict[str, Any], config: MaskConfig, *, seed: int) -> Ma
 class Adversary(nn.Module):
     """The adversary against whom a mask is trained: they name the person by the shown pixels.
 
-    Not in the mask paper, whose adversarial step hides the TASK in the HIDDEN pixels. This adversary looks
-    for the PERSON in the SHOWN ones. They restore the image from a release, and embed it so that releases of
-    one person are near each other; the gradient of all that they minimise reaches the masker reversed (Ganin
-    & Lempitsky 2015).
-
-    They learn from episodes of N people: one release of each is known, and the others are to be named. So
-    they do not learn the training people, but the differences between people, also unseen ones.
+    Not in the mask paper, whose adversarial step hides the TASK in the HIDDEN pixels. They restore the image
+    from a release, and embed it so that releases of one person are near each other; the gradient of all that
+    they minimise reaches the masker reversed (Ganin & Lempitsky 2015). In episodes of N people one release of
+    each is known, and the others are to be named: so they learn the differences between people, also unseen.
 
     State: the weights of a restorer, and of an encoder of its images, and a scale of cosines.
     """
@@ -291,10 +256,7 @@ class Adversary(nn.Module):
 
 
 def episodes_of_people(people: LabelledImages, sensitive: str, *, batch: int) -> Sampler:
-    """The sampler of the adversary's episodes: half a batch of people, or more releases of fewer people.
-
-    `batch`: images of an episode, at most. Raises DataError: fewer than two people have two images.
-    """
+    """Samples the adversary's episodes of at most `batch` images: half as many people, or fewer with more."""
     label = people.label(sensitive)
     there = int((label.codes.unique(return_counts=True)[1] >= 2).sum())
     if there < 2:
@@ -327,35 +289,20 @@ def train(
         data: clean images to train on.
         target: the label that the task needs.
         sensitive: the label of the person, if `config.against` is above 0.
-        people: images with that label, for the adversary, whom the mask learns to reveal less; they
-            need not have the target. None for `data`.
+        people: images with that label, for the adversary; they need not have the target. None for `data`.
         validation: other images of the same classes. Their accuracy under the mask of `keep` chooses the best
             epoch, with an adversary among those of the second half; None for the last epoch.
         seed, checkpoint, progress, losses, device: see learn.method.
 
-    Raises:
-        DataError: fewer than two classes, images that are too small, classes that are only in `validation`,
-            people of another size than the images, or fewer than two people with two images.
-        ConfigError: `keep` is less than a pixel of these images, a step has fewer images than processes, or
-            one of `config.against` and `sensitive` is given without the other.
+    Raises DataError and ConfigError for what `trainable` refuses, and for people that are no adversary's.
     """
     classes = trainable(data, config, target, validation)  # fails now, not after an epoch
     codes = codes_of(data, target, classes, "mask")
     people = data if people is None else people
     sampler = _sampler(people, config, target=target, sensitive=sensitive, shape=data.images.shape[1:])
-    card = training_card(
-        data,
-        asdict(config),
-        seed=seed,
-        precision=config.precision,
-        device=device,
-        shape=list(data.images.shape[1:]),
-        classes=list(classes),
-        target=target,
-        sensitive=sensitive,
-        people=None if sampler is None else people.digest,
-        validation=None if validation is None else validation.digest,
-    )
+    own = {"classes": list(classes), "target": target, "sensitive": sensitive, "validation": validation}
+    card = training_card(data, config, seed=seed, device=device, **own)
+    card["people"] = None if sampler is None else people.digest
     model = make_untrained(card, config, seed=seed)
     training = Training(model, config, device=device)
     steps = -(-len(data) // config.batch)  # of an epoch
@@ -385,17 +332,9 @@ def train(
         early = sampler is not None and training.run.epoch < config.epochs // 2
         return 0.0 if early or validation is None else evaluate(model, validation)
 
-    fit(
-        training.run,
-        batches,
-        step,
-        epochs=config.epochs,
-        steps=steps,
-        judge=None if validation is None else judge,
-        checkpoint=checkpoint,
-        progress=progress,
-        losses=losses,
-    )
+    chosen = None if validation is None else judge
+    more: dict[str, Any] = {"checkpoint": checkpoint, "progress": progress, "losses": losses}
+    fit(training.run, batches, step, epochs=config.epochs, steps=steps, judge=chosen, **more)
     card |= training.run.outcome
     return model
 
@@ -403,7 +342,7 @@ def train(
 def _sampler(
     people: LabelledImages, config: MaskConfig, *, target: str, sensitive: str | None, shape: torch.Size
 ) -> Sampler | None:
-    """The adversary's episodes; None without an adversary. Raises DataError and ConfigError: see train."""
+    """The adversary's episodes; None without an adversary."""
     if (config.against > 0) != (sensitive is not None):
         raise ConfigError(
             f"against={config.against:g} and sensitive={sensitive}: give both, a weight and the label that "
@@ -420,7 +359,11 @@ def _sampler(
 def trainable(
     data: LabelledImages, config: MaskConfig, target: str, *others: LabelledImages | None
 ) -> tuple[str, ...]:
-    """The classes of the training images, if a mask can be trained on them. Raises as train does."""
+    """The classes of the training images, if a mask can be trained on them.
+
+    Raises DataError for one class, for classes that only others have, and for images that are too small, and
+    ConfigError if `keep` is less than a pixel of these images.
+    """
     classes = classes_of(data, target, "mask", *others)
     height, width = data.images.shape[2:]
     least = max(2**config.levels, 16)
@@ -472,17 +415,9 @@ class Training:
         beside = nn.ModuleDict()
         if config.against > 0:
             beside["adversary"] = Adversary(model.card["shape"][0], seed=model.card["seed"])
-        self.run = Run(
-            model,
-            adam(config.learning_rate),
-            kind=_CHECKPOINT,
-            identity=model.card,
-            beside=beside,
-            device=device,
-        )
-        self._config = config
-        self._beside = beside
-        self._count = 0
+        rate = adam(config.learning_rate)
+        self.run = Run(model, rate, kind=_CHECKPOINT, identity=model.card, beside=beside, device=device)
+        self._config, self._beside, self._count = config, beside, 0
 
     def start_epoch(self) -> None:
         """Sets K, and the networks to training mode."""
@@ -503,17 +438,15 @@ class Training:
         with self._autocast():
             logits = self.model.predictor(revealed)
         loss = functional.cross_entropy(logits.float(), to_device(codes, self.run.device))
-        return self.run.minimise(loss if people is None else loss + self._adversarys_loss(people, way))
-
-    def _adversarys_loss(self, people: Tensor, way: int) -> Tensor:
-        """The loss of the adversary; its gradient reaches the masker reversed."""
+        if people is None:
+            return self.run.minimise(loss)
         adversary = self._beside["adversary"]
         assert isinstance(adversary, Adversary)
         revealed, _ = self._mask(people)
         with self._autocast():
             restored, embedded = adversary(reverse_gradient(revealed, self._config.against))
         restoring = functional.mse_loss(restored, as_input(people, self.run.device))
-        return restoring + adversary.naming_loss(embedded, way)
+        return self.run.minimise(loss + (restoring + adversary.naming_loss(embedded, way)))
 
     def obfuscator_step(self, images: Tensor) -> Tensor:
         """Updates only the masker to minimise the cross-entropy of Φ(x_o) with the uniform distribution.

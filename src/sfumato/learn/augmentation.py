@@ -2,49 +2,39 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.errors import DataError
+from sfumato.learn.method import check_known
 
 Operation = Callable[[Tensor, torch.Generator], Tensor]
 
 _HEIGHT, _WIDTH = 2, 3  # axes of a batch
+_ALPHAS, _MOST_WEIGHT = (3, 1, 1, 1), 0.65  # of mixup: the image itself, and its partners
 _TRIES = 10  # rectangles drawn for a crop; the first that fits is taken
 
 
 def augment(
-    images: Tensor,
-    generator: torch.Generator,
-    *,
-    flips: bool = False,
-    shifts: int = 0,
-    warps: float = 0,
+    images: Tensor, generator: torch.Generator, *, flips: bool = False, shifts: int = 0, warps: float = 0
 ) -> Tensor:
-    """Mirrors, moves and warps images, each by itself. -> (N, C, H, W) of the same type.
+    """Mirrors, moves and warps (N, C, H, W) images, each by itself; of the same type.
 
-    Args:
-        images: (N, C, H, W); not changed.
-        generator: of the draws, if any.
-        flips: mirror every other image left to right, by chance.
-        shifts: move each by up to this many pixels along each axis, edges repeated.
-        warps: turn, scale and shear each about its middle: up to this is added to each entry of the
-            identity, 2 x 2; edges repeated.
+    `flips` mirrors every other image left to right, by chance; `shifts` moves each by up to this many pixels
+    along each axis; `warps` turns, scales and shears each about its middle: it is the most that is added to
+    each entry of the identity, 2 x 2. Edges are repeated.
     """
     if flips:
         mirrored = torch.rand(len(images), generator=generator) < 0.5
         images = torch.where(mirrored[:, None, None, None], images.flip(3), images)
     if shifts:
-        count, height, width = len(images), *images.shape[2:]
-        down, right = torch.randint(-shifts, shifts + 1, (2, count, 1), generator=generator)
-        rows = (torch.arange(height) + down).clamp(0, height - 1)  # (N, H)
-        columns = (torch.arange(width) + right).clamp(0, width - 1)  # (N, W)
-        every = torch.arange(count)[:, None, None]
-        # Indices on both sides of the channels would put these last.
-        images = images.movedim(1, 3)[every, rows[:, :, None], columns[:, None]].movedim(3, 1)
+        steps = torch.randint(-shifts, shifts + 1, (2, len(images), 1), generator=generator)  # down, right
+        for axis, by in zip((_HEIGHT, _WIDTH), steps, strict=True):
+            side = images.shape[axis]
+            images = _take(images, (torch.arange(side) + by).clamp(0, side - 1), axis=axis)
     return _warp(images, warps, generator) if warps else images
 
 
@@ -60,25 +50,20 @@ def apply(images: Tensor, policy: str, generator: torch.Generator) -> Tensor:
     """Changes (N, C, H, W) images by the operations of one of POLICIES, in turn; of the same type.
 
     Source: Gao et al. 2021, "Privacy-preserving collaborative learning with automatic transformation search"
-    (ATS): a client trains on transformed images, so gradients show no others. A published policy is a
-    row of numbers: indices of the list of 50 operations of their code, each with a magnitude from 0 to 9.
-    "3-1-7+43-18-18" is a hybrid: one of the two for each image, by chance.
-
-    The policies of the SemSim paper (docs/papers.md, "SemSim"), Table 3, which names their operations:
+    (ATS): a client trains on transformed images, so gradients show no others. Table 3 of the SemSim paper
+    (docs/papers.md, "SemSim") names the operations:
 
     - "none": nothing, and nothing is drawn.
     - "crop-flip": a crop of 8% to 100% of the area and of 3:4 to 4:3, resized to the whole (bilinear), then
-      mirrored by chance. The numbers are torchvision's defaults.
-    - "ats-3-1-7": TranslateX, Invert, TranslateY. "ats-43-18-18": TranslateY, Autocontrast, Autocontrast. The
-      second Autocontrast changes nothing. Magnitudes are of the published list: sides are moved by 9, 2 and 3
-      ninths of 150 / 331, one way or the other, and the new border is black.
-    - "ats": the hybrid of these two.
+      mirrored by chance: torchvision's defaults.
+    - "ats-3-1-7": TranslateX, Invert, TranslateY. "ats-43-18-18": TranslateY, Autocontrast, Autocontrast.
+      Sides are moved by 9, 2 and 3 ninths of 150 / 331, one way or the other, and the new border is black.
+    - "ats": one of these two for each image, by chance.
 
-    The sources differ: numbers 1 and 18 of the published list are Contrast, of magnitudes 6 and 7, not the
-    Invert and Autocontrast of the table, which we follow. The published code crops and mirrors small
-    images before a policy: `augment` does that.
+    Numbers 1 and 18 of the list of ATS are Contrast, not the Invert and Autocontrast of the table, which we
+    follow. The published code crops and mirrors small images before a policy: `augment` does that.
     """
-    check_policy(policy)
+    check_known("policy", policy, POLICIES)
     alternatives = POLICIES[policy]
     if len(alternatives) == 1:
         return _in_turn(images, alternatives[0], generator)
@@ -89,50 +74,23 @@ def apply(images: Tensor, policy: str, generator: torch.Generator) -> Tensor:
     return result
 
 
-def check_policy(policy: str) -> None:
-    """Raises ConfigError unless the policy is one of POLICIES."""
-    if policy not in POLICIES:
-        raise ConfigError(f"no policy is called {policy!r}: {did_you_mean(policy, POLICIES)}")
+def mixup(images: Tensor, labels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Replaces each image, and its label, by a weighted mean of it and three others of the batch.
 
+    Source: Zhang et al. 2018, "mixup", for four images as Huang et al. 2020 (InstaHide, Algorithm 2, without
+    its signs) and 2021 (GradAttack): weights ~ Dirichlet(3, 1, 1, 1), drawn again until none is above 0.65.
+    There partners come from the whole training set; here from the batch, without the image itself.
 
-def mixup(
-    images: Tensor,
-    labels: Tensor,
-    generator: torch.Generator,
-    *,
-    dirichlet: Sequence[int] = (3, 1, 1, 1),
-    most: float = 0.65,
-) -> tuple[Tensor, Tensor]:
-    """Replaces each image, and its label, by a weighted mean of it and others of the batch.
-
-    Source: Zhang et al. 2018, "mixup", for k images as Huang et al. 2020 (InstaHide, Algorithm 2, without its
-    signs) and 2021 (GradAttack): weights ~ Dirichlet(3, 1, 1, 1), drawn again until none is above 0.65. There
-    partners come from the whole training set; here from the batch, without the image itself.
-
-    Args:
-        images: (N, C, H, W) float.
-        labels: (N, classes) float, one-hot or shares.
-        generator: of weights and partners.
-        dirichlet: α of the image itself, then of each partner: k numbers.
-        most: the largest allowed weight, above 1 / k.
-
-    Returns:
-        (N, C, H, W) images and (N, classes) labels.
-
-    Raises:
-        DataError: fewer than k images.
-        ConfigError: weights that can never be small enough.
+    `images` are (N, C, H, W) float, `labels` (N, classes) shares. Raises DataError for fewer than four.
     """
-    count, partners = len(images), len(dirichlet)
-    if count < partners:
+    count = len(images)
+    if count < len(_ALPHAS):
         raise DataError(
-            f"mixup mixes {partners} different images, and there are {count}: take larger batches"
+            f"mixup mixes {len(_ALPHAS)} different images, and there are {count}: take larger batches"
         )
-    if not 1 / partners < most:
-        raise ConfigError(f"most={most:g}: above 1/{partners}, the mean of {partners} weights")
-    weights = _dirichlet(count, dirichlet, generator)  # (N, k)
-    while (above := weights.amax(1) > most).any():
-        weights[above] = _dirichlet(int(above.sum()), dirichlet, generator)
+    weights = _dirichlet(count, generator)  # (N, 4)
+    while (above := weights.amax(1) > _MOST_WEIGHT).any():
+        weights[above] = _dirichlet(int(above.sum()), generator)
     order = torch.randperm(count, generator=generator)
     mixed_images, mixed_labels = torch.zeros_like(images), torch.zeros_like(labels)
     for shift, weight in enumerate(weights.T):
@@ -143,17 +101,25 @@ def mixup(
     return mixed_images, mixed_labels
 
 
-def _dirichlet(count: int, alphas: Sequence[int], generator: torch.Generator) -> Tensor:
-    """(N, k): Gamma(α) variables, as sums of α exponential ones, over their sum."""
-    draws = torch.empty(count, sum(alphas), dtype=torch.float64).exponential_(generator=generator)
-    gammas = torch.stack([part.sum(1) for part in draws.split(list(alphas), 1)], 1)
+def _dirichlet(count: int, generator: torch.Generator) -> Tensor:
+    """(N, 4): Gamma(α) variables, sums of α exponential ones, over their sum."""
+    draws = torch.empty(count, sum(_ALPHAS), dtype=torch.float64).exponential_(generator=generator)
+    gammas = torch.stack([part.sum(1) for part in draws.split(list(_ALPHAS), 1)], 1)
     return (gammas / gammas.sum(1, keepdim=True)).float()
 
 
 def _in_turn(images: Tensor, operations: Sequence[Operation], generator: torch.Generator) -> Tensor:
-    for operation in operations:
-        images = operation(images, generator)
-    return images
+    return reduce(lambda changed, operation: operation(changed, generator), operations, images)
+
+
+def _take(images: Tensor, places: Tensor, *, axis: int) -> Tensor:
+    """The rows or columns of each image at its own places, (N, side)."""
+    return images.gather(axis, _along(places, axis).expand_as(images))
+
+
+def _along(values: Tensor, axis: int) -> Tensor:
+    """(N, side) -> (N, 1, side, 1) for rows, (N, 1, 1, side) for columns."""
+    return values[:, None, :, None] if axis == _HEIGHT else values[:, None, None]
 
 
 def _translate(images: Tensor, generator: torch.Generator, *, axis: int, magnitude: int) -> Tensor:
@@ -163,11 +129,8 @@ def _translate(images: Tensor, generator: torch.Generator, *, axis: int, magnitu
     # To the nearest pixel, as Pillow's transform, which the published code calls.
     by = (sign * (magnitude / 9 * 150 / 331 * side) + 0.5).floor().long()
     source = torch.arange(side) + by[:, None]  # (N, side)
-    shape = [count, 1, 1, 1]
-    shape[axis] = side
-    inside = ((source >= 0) & (source < side)).reshape(shape)
-    moved = images.gather(axis, source.clamp(0, side - 1).reshape(shape).expand_as(images))
-    return torch.where(inside, moved, torch.zeros_like(moved))
+    moved = _take(images, source.clamp(0, side - 1), axis=axis)
+    return moved * _along((source >= 0) & (source < side), axis)
 
 
 def _invert(images: Tensor, generator: torch.Generator) -> Tensor:
@@ -209,29 +172,17 @@ def _stretch(images: Tensor, start: Tensor, length: Tensor, *, axis: int) -> Ten
     place = ((torch.arange(side) + 0.5) * length / side - 0.5).clamp(min=0).minimum(length - 1)  # (N, side)
     before = place.floor()
     after = (before + 1).minimum(length - 1)
-    shape = [len(images), 1, 1, 1]
-    shape[axis] = side
-    near, far = (
-        images.gather(axis, (start + each).long().reshape(shape).expand_as(images))
-        for each in (before, after)
-    )
-    return torch.lerp(near, far, (place - before).reshape(shape))
+    near, far = (_take(images, (start + each).long(), axis=axis) for each in (before, after))
+    return torch.lerp(near, far, _along(place - before, axis))
 
 
 def _white(images: Tensor) -> int:
     return 1 if images.is_floating_point() else 255
 
 
-_3_1_7: tuple[Operation, ...] = (
-    partial(_translate, axis=_WIDTH, magnitude=9),
-    _invert,
-    partial(_translate, axis=_HEIGHT, magnitude=2),
-)
-_43_18_18: tuple[Operation, ...] = (
-    partial(_translate, axis=_HEIGHT, magnitude=3),
-    _autocontrast,
-    _autocontrast,
-)
+_across, _down = partial(_translate, axis=_WIDTH), partial(_translate, axis=_HEIGHT)
+_3_1_7 = (partial(_across, magnitude=9), _invert, partial(_down, magnitude=2))
+_43_18_18 = (partial(_down, magnitude=3), _autocontrast, _autocontrast)
 # The rows of operations of each policy; an image goes through one row.
 POLICIES: dict[str, tuple[tuple[Operation, ...], ...]] = {
     "none": ((),),

@@ -29,22 +29,17 @@ def measure_prototypes(
 ) -> dict[str, Any]:
     """The prototypes' entries of a card, measured on validation images: see CodePrototypes.
 
-    Args:
-        clean, noisy: (n, D) codes without noise, bits as 1 and -1, and with that of `code`.
-        classes: (n,) int64 of each.
-        way, shot: see measure_refusal.
-        code: flip, norm and noise of training, and bits or numbers.
+    `clean` and `noisy` are (n, D) codes without noise, bits as 1 and -1, and with that of `code`. See also
+    measure_refusal.
     """
     spread = measure_spread(clean, classes, bits=code.bits is not None)
     made = CodePrototypes(code.bits, clean.shape[1], spread)
     embeddings = made.embed(noisy, code).numpy().astype(np.float32)
     weights = np.full(len(embeddings), made.weight(code))
-    refusal, reason = measure_refusal(
-        embeddings, classes.numpy(), way=way, shot=shot, weights=weights, codes=made
-    )
-    known = None if refusal is None else refusal.card()
+    more: dict[str, Any] = {"way": way, "shot": shot, "weights": weights, "codes": made}
+    refusal, reason = measure_refusal(embeddings, classes.numpy(), **more)
     noise = {"flip": code.flip, "norm": code.norm, "noise": code.noise}
-    return {"spread": asdict(spread), "refusal": known, "no_refusal": reason, **noise}
+    return {"spread": asdict(spread), "refusal": refusal and refusal.card(), "no_refusal": reason, **noise}
 
 
 def measure_refusal(
@@ -56,18 +51,11 @@ def measure_refusal(
     weights: np.ndarray | None = None,
     codes: CodePrototypes | None = None,
 ) -> tuple[Refusal | None, str]:
-    """The refusal of some embeddings, measured among `way` enrolled classes of `shot` examples.
+    """The refusal of (n, D) embeddings, measured among `way` enrolled classes, or fewer, of `shot` examples.
 
     Queries of enrolled classes should be accepted, and those of other classes refused. So two
-    classes have no refusal: with both enrolled, no image is of another one.
-
-    Args:
-        embeddings, classes: (n, D) float32 of validation images, and (n,) int of each.
-        way: how many are enrolled; fewer if there are fewer classes.
-        shot, weights, codes: see gallery.answers_of_episodes.
-
-    Returns:
-        the refusal and "", or None and the reason.
+    classes have no refusal: with both enrolled, no image is of another one. For the other arguments see
+    gallery.answers_of_episodes. -> the refusal and "", or None and the reason.
     """
     draw = np.random.default_rng(0)
     weights = np.ones(len(embeddings)) if weights is None else weights
@@ -123,19 +111,13 @@ class _Trials(NamedTuple):
             asked[:, enrolled] += np.isfinite(distances)
         missed = 1 - np.divide(hits, asked, out=np.full_like(hits, np.nan), where=asked > 0)
         shares = _shares(missed, classes, count)
-        left_out = [
-            _shares(missed[classes != each], classes[classes != each], count, without=each)
-            for each in range(number)
-        ]
-        parts = np.stack(left_out)  # (K, 2, count + 1)
+        others = [classes != each for each in range(number)]
+        parts = np.stack([_shares(missed[own], classes[own], count) for own in others])  # (K, 2, count + 1)
         if count == number - 1:  # without a class, no other is left to refuse
             parts[:, 1, count] = parts[:, 1, count - 1]
         variances = parts[:, :, count].var(0) * (number - 1)
-        both = zip(shares[:, count].tolist(), variances.tolist(), strict=True)
-        return [
-            Interval(share, *of_groups(share, variance, groups=number, trials=_TRIALS * number))
-            for share, variance in both
-        ]
+        trials, both = _TRIALS * number, zip(shares[:, count].tolist(), variances.tolist(), strict=True)
+        return [Interval(each, *of_groups(each, by, groups=number, trials=trials)) for each, by in both]
 
 
 def _trials(
@@ -168,7 +150,7 @@ def _trials(
     return _Trials(classes, np.stack(enrolled), np.stack(distances))
 
 
-def _shares(missed: np.ndarray, classes: np.ndarray, most: int, without: int | None = None) -> np.ndarray:
+def _shares(missed: np.ndarray, classes: np.ndarray, most: int) -> np.ndarray:
     """The accepted and the refused shares among 0 to `most` classes: (2, most + 1), means over classes.
 
     `missed`: (Q, K) how often each image of (Q,) classes is not accepted by a prototype of each class.
@@ -177,9 +159,7 @@ def _shares(missed: np.ndarray, classes: np.ndarray, most: int, without: int | N
     none = np.zeros((len(classes), most + 1))
     none[:, 0] = 1
     seen, counts = np.zeros((len(classes), 1)), np.arange(1, most + 1)
-    for each in range(missed.shape[1]):
-        if each == without:
-            continue
+    for each in np.unique(classes):
         other = classes != each
         seen[other] += 1
         share = np.minimum(counts / seen[other], 1)
@@ -188,6 +168,4 @@ def _shares(missed: np.ndarray, classes: np.ndarray, most: int, without: int | N
     own = missed[np.arange(len(classes)), classes, None]
     accepted = np.hstack([none[:, :1], 1 - own * none[:, :-1]])
     both = np.stack([accepted, none], 1)  # (Q, 2, most + 1)
-    of_each = [np.nanmean(both[classes == each], 0) for each in np.unique(classes)]
-    means: np.ndarray = np.stack(of_each).mean(0)
-    return means
+    return np.asarray(np.mean([np.nanmean(both[classes == each], 0) for each in np.unique(classes)], 0))

@@ -11,8 +11,8 @@ without a policy of augmentation. `make_untrained` makes a victim that has learn
 
 import math
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -27,24 +27,26 @@ from sfumato.base.proportions import wilson
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.episodes import seed_of
-from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.errors import DataError
 from sfumato.images import to_float
 from sfumato.learn import fit
-from sfumato.learn.augmentation import apply, augment, check_policy, mixup
-from sfumato.learn.linear import logistic_regression
+from sfumato.learn.augmentation import POLICIES, apply, augment, mixup
 from sfumato.learn.method import (
     Names,
     Precision,
     Spec,
+    check_known,
     check_least,
     check_shape,
     classes_of,
     codes_of,
+    in_batches,
     load_model,
     make_portable,
     protection_of,
     training_card,
 )
+from sfumato.learn.of_vectors import logistic_regression
 from sfumato.learn.start import START_FIELD, begin
 from sfumato.networks.classifiers import CLASSIFIERS, check_network, make_classifier
 from sfumato.networks.encoders.pretrained import PretrainedClassifier, check_card, on_card
@@ -52,9 +54,7 @@ from sfumato.networks.weights import initial_weights
 from sfumato.protect import Protection, parse
 from sfumato.protect.release import artefact_of
 
-_KIND = "classifier"
-_CHECKPOINT = "classifier checkpoint"
-_BATCH = 256
+_KIND, _CHECKPOINT = "classifier", "classifier checkpoint"
 _COPIES = 4  # releases of an image for a linear layer, if each is different
 
 OPTIMISERS = ("adam", "sgd")
@@ -62,25 +62,19 @@ OPTIMISERS = ("adam", "sgd")
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierConfig:
-    """The settings of training a classifier.
+    """The settings of training a classifier; for those that are not here see learn.method.
+
+    Images are varied AFTER they are protected, by flips and shifts, a policy, and mixup, in this order: the
+    receiver of releases has nothing else.
 
     Attributes:
-        network: "predictor", that of the mask paper; "conv4", without its hidden dense layer; or a victim of
-            gradient attacks: "lenet", "convnet8", "resnet20", "resnet50", "resnet152"; or an
-            encoder that was trained before, see networks.pretrained, with a linear layer on it.
-        start: the initial weights of a Conv-4, "drawn" or "random", see learn.start.
-        epochs: at most.
-        patience: epochs without a better validation accuracy before training stops.
-        batch: images a step, at most: an epoch is cut into equal parts.
-        learning_rate: of the optimiser.
+        network: "predictor", that of the mask paper; "conv4"; a victim of gradient attacks: "lenet",
+            "convnet8", "resnet20", "resnet50", "resnet152"; or an encoder that was trained
+            before, see networks.pretrained, with a linear layer on it.
         optimiser: "adam", or "sgd": Nesterov momentum of 0.9, weight decay of 5e-4, and a rate that falls to
             0 along a cosine over all epochs; the SemSim paper has 0.1 for it.
-        flips: whether every other training image is mirrored left to right, by chance, AFTER it is protected:
-            the receiver of releases has nothing else.
-        shifts: the most pixels that they are then moved by, edges repeated.
-        policy: the operations that then change them, see `augmentation.apply`.
-        mixup: whether they, and their labels, are then mixed with others of the batch, see `augmentation`.
-        precision: see `sfumato.base.hardware`.
+        policy: see `augmentation.apply`.
+        mixup: whether images, and their labels, are mixed with others of the batch, see `augmentation`.
     """
 
     network: str = "predictor"
@@ -99,19 +93,16 @@ class ClassifierConfig:
     def __post_init__(self) -> None:
         check_network(self.network, CLASSIFIERS, what="network")
         check_least(self, batch=2, epochs=1, patience=1, shifts=0)
-        if self.optimiser not in OPTIMISERS:
-            raise ConfigError(
-                f"no optimiser is called {self.optimiser!r}: {did_you_mean(self.optimiser, OPTIMISERS)}"
-            )
-        check_policy(self.policy)
+        check_known("optimiser", self.optimiser, OPTIMISERS)
+        check_known("policy", self.policy, POLICIES)
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The share of test images that are classified correctly."""
+    """The share of test images that are classified correctly, with Wilson's 95% interval over them."""
 
     mean: float
-    low: float  # with `high`, the 95% interval over images (Wilson 1927); another training may lie outside
+    low: float
     high: float
     images: int  # tested ones
     chance: float  # the share of the commonest class of the test images
@@ -159,10 +150,9 @@ class ClassifierModel(nn.Module):
     @torch.no_grad()
     def classify(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N,) int64, indices of `classes`."""
-        self.eval()
-        device = device_of(self)
-        parts = [self(to_device(part, device)).argmax(1) for part in released.split(_BATCH)]
-        return torch.cat(parts).to(released.device)
+        device = device_of(self.eval())
+        guesses = in_batches(lambda part: self(to_device(part, device)).argmax(1), released)
+        return guesses.to(released.device)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an artefact."""
@@ -222,37 +212,27 @@ def train(
             epoch; None for the last epoch.
         seed, checkpoint, progress, device: see learn.method.
 
-    Raises:
-        DataError: fewer than two classes, images that are too small, classes that are only in `validation`,
-            shapes of a protection that shows all pixels, or too few images in a batch to mix.
+    Raises DataError for what `trainable` refuses, and for shapes of a protection that shows all pixels.
     """
     classes = trainable(data, target, config.network)
     codes = codes_of(data, target, classes, "classifier")
-    card = training_card(
-        data,
-        {**asdict(config), "network": on_card(config.network)},
-        seed=seed,
-        precision=config.precision,
-        device=device,
-        spec=protection.spec,
-        made_of=artefact_of(protection),
-        shapes=shapes,
-        shape=list(data.images.shape[1:]),
-        classes=list(classes),
-        target=target,
-        validation=None if validation is None else validation.digest,
-    )
+    own = {"classes": list(classes), "target": target, "validation": validation, "spec": protection.spec}
+    card = training_card(data, config, seed=seed, device=device, **own)
+    card |= {"made_of": artefact_of(protection), "shapes": shapes}
+    card["config"]["network"] = on_card(config.network)
     model = make_untrained(card, config, seed=seed)
     card["start"] = begin(model.network, config.start)
     model.to(device)
-    # The last number separates this noise from that of every epoch.
-    judge = (
-        None
-        if validation is None
-        else _release_for_test(model, validation, protection, config.epochs, seed, target)
-    )
+
+    def release(stream: int) -> Tensor:
+        return _release(protection, data.images, seeded_noise(seed, stream), shapes=shapes)
+
+    judge = None
+    if validation is not None:  # the last number separates this noise from that of every epoch
+        judge = _release_for_test(model, validation, protection, seeded_noise(seed, config.epochs), target)
     if isinstance(model.network, PretrainedClassifier):
-        card |= _fit_head(model.network, data.images, codes, protection, config, judge, seed, shapes=shapes)
+        releases = (release(copy) for copy in range(_COPIES if protection.draws_noise else 1))
+        card |= _fit_head(model.network, releases, codes, judge, flips=config.flips, seed=seed)
         if not model.network.encoder.rate:
             return model.eval()
     run = fit.Run(model, _descent(config), kind=_CHECKPOINT, identity=card, device=device)
@@ -262,7 +242,7 @@ def train(
     def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         nonlocal released
         if released is None or protection.draws_noise:
-            released = _release(protection, data.images, seeded_noise(seed, epoch), shapes=shapes)
+            released = release(epoch)
         order = torch.Generator().manual_seed(seed_of(seed, epoch))
         for step, rows in enumerate(torch.randperm(len(data), generator=order).tensor_split(steps)):
             run.set_rate(_rate(config, (epoch * steps + step) / (config.epochs * steps)))
@@ -272,51 +252,35 @@ def train(
         images, wanted = (to_device(part, run.device) for part in batch)
         return run.minimise(functional.cross_entropy(model.logits(images), wanted))
 
-    fit.fit(
-        run,
-        batches,
-        step,
-        epochs=config.epochs,
-        steps=steps,
-        judge=None if judge is None else lambda: _share(model, *judge),
-        patience=config.patience,
-        checkpoint=checkpoint,
-        progress=progress,
-    )
+    asked = None if judge is None else lambda: _share(model, *judge)
+    more: dict[str, Any] = {"patience": config.patience, "checkpoint": checkpoint, "progress": progress}
+    fit.fit(run, batches, step, epochs=config.epochs, steps=steps, judge=asked, **more)
     card |= run.outcome
     return model
 
 
 def _fit_head(
     network: PretrainedClassifier,
-    images: Tensor,
+    releases: Iterable[Tensor],
     codes: Tensor,
-    protection: Protection,
-    config: ClassifierConfig,
     judge: tuple[Tensor, Tensor] | None,
-    seed: int,
     *,
-    shapes: bool,
+    flips: bool,
+    seed: int,
 ) -> dict[str, Any]:
     """Fits the linear layer on an encoder that was trained before, by logistic regression on its outputs.
 
     It uses several releases of each image, if they differ, and mirrored ones if `flips` is set.
     -> the entries of a card.
     """
-
     encoder = network.eval().encoder
+    device = device_of(encoder)
 
     @torch.no_grad()
     def raw(released: Tensor) -> Tensor:
-        device = device_of(encoder)
-        return torch.cat([encoder.raw(to_float(to_device(part, device))) for part in released.split(_BATCH)])
+        return in_batches(lambda part: encoder.raw(to_float(to_device(part, device))), released)
 
-    outputs = []
-    for copy in range(_COPIES if protection.draws_noise else 1):
-        released = _release(protection, images, seeded_noise(seed, copy), shapes=shapes)
-        outputs.append(raw(released))
-        if config.flips:
-            outputs.append(raw(released.flip(3)))
+    outputs = [raw(each) for released in releases for each in (released, released.flip(3))[: 1 + flips]]
     encoder.standardise(torch.cat(outputs))
     features = [encoder.scale(each).cpu() for each in outputs]
     held = None if judge is None else (encoder.scale(raw(judge[0])).cpu(), judge[1])
@@ -345,14 +309,10 @@ def evaluate(
     """The share of clean images that are classified correctly, each released once, with noise of a seed.
 
     `protection`: None for that of the training.
-
-    Raises:
-        DataError: images of another size, of unknown classes, or without shapes for a model that was trained
-            on shapes.
     """
     protection = protection or parse(model.card["spec"])
-    stream = model.card["config"]["epochs"] + 1  # neither of training nor of validation
-    released, codes = _release_for_test(model, data, protection, stream, seed, target)
+    noise = seeded_noise(seed, model.card["config"]["epochs"] + 1)  # neither of training nor of validation
+    released, codes = _release_for_test(model, data, protection, noise, target)
     return Accuracy.of(model.classify(released), codes, protection.spec)
 
 
@@ -401,19 +361,12 @@ def _rate(config: ClassifierConfig, share: float) -> float:
 
 
 def _release_for_test(
-    model: ClassifierModel,
-    data: LabelledImages,
-    protection: Protection,
-    stream: int,
-    seed: int,
-    target: str,
+    model: ClassifierModel, data: LabelledImages, protection: Protection, noise: Noise, target: str
 ) -> tuple[Tensor, Tensor]:
     """Released images for a test, and their codes."""
-    card = model.card
-    check_shape(data.images, card["shape"], "classifier", f"{data.name}: ")
+    check_shape(data.images, model.card["shape"], "classifier", f"{data.name}: ")
     codes = codes_of(data, target, model.classes, "classifier")
-    noise = seeded_noise(seed, stream)
-    return _release(protection, data.images, noise, shapes=card["shapes"]), codes
+    return _release(protection, data.images, noise, shapes=model.card["shapes"]), codes
 
 
 def _release(protection: Protection, images: Tensor, noise: Noise, *, shapes: bool) -> Tensor:

@@ -11,7 +11,7 @@ gradient of its number (straight-through: Bengio, Léonard & Courville 2013). Tr
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,25 +33,32 @@ from sfumato.learn.calibration import measure_prototypes
 from sfumato.learn.code_prototypes import of_card
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.gallery import answers_of_episodes
-from sfumato.learn.method import as_input, check_apart, check_least, classes_of, kind_of, make_portable
-from sfumato.learn.private_feature import reverse_gradient
-from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototype_logits, prototypes
+from sfumato.learn.method import (
+    Episodic,
+    as_input,
+    check_apart,
+    check_least,
+    classes_of,
+    in_batches,
+    make_portable,
+    training_card,
+)
+from sfumato.learn.private_feature import adversary, reverse_gradient
+from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototypical_loss
 from sfumato.learn.start import START_FIELD, begin
 from sfumato.networks.classifiers import ENCODERS, check_network
 from sfumato.networks.code import CodeNetwork, make_code_network
 from sfumato.networks.encoders.pretrained import PretrainedEncoder, on_card
 from sfumato.networks.weights import initial_weights
-from sfumato.protect.code import KIND, Code, CodeCard, check_noise, signs
+from sfumato.protect.code import KIND, Code, check_noise, signs
 from sfumato.protect.vectors import MOST_BITS
 
 _CHECKPOINT, _PRETRAINING = "code checkpoint", "code pretraining"
-_HIDDEN = 128  # units of an adversary
-_BATCH = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodeConfig:
-    """The settings of training the encoder of a code.
+class CodeConfig(Episodic):
+    """The settings of training the encoder of a code; for those that are not here see learn.method.
 
     Attributes:
         bits: b, of a code of bits, up to 64; or
@@ -59,22 +66,14 @@ class CodeConfig:
         encoder: a name of networks.classifiers.ENCODERS; or one that was trained before, see
             networks.pretrained, which is frozen unless its `rate` is set.
         side: images are shrunk to this height and width first, or None.
-        way, shot, queries: N, K and Q of a training episode.
-        pretraining_epochs: the first epochs, which train the encoder to classify the training classes, in
-            batches of as many images as an episode has; see pretrain.
-        epochs: at most; `episodes_per_epoch` episodes each.
-        patience: epochs without a better validation accuracy before training stops.
-        validation_way, validation_shot, validation_queries, validation_episodes: of its measurement.
-        learning_rate: of Adam; halved every `halve_every` epochs.
+        pretraining_epochs: the first epochs, which train the encoder to classify; see pretrain.
         balance: the weight of the imbalance of bits, which should be 1 as often as -1 and independent of
             each other, in an episode.
-        same_scenes: the weight of the difference of codes of different people in the same scenes, which many
-            releases of a person add up; 1, or 0 to leave it out. For drawn people; see learn.same_scenes.
+        same_scenes: the weight of the cost of learn.same_scenes; 1, or 0 to leave it out. For drawn people.
         against: the weight of the reversed gradient of adversaries, who name the sensitive labels
             from the code; 0 for no adversaries.
         flip: each bit is flipped with this probability in training.
         norm, noise: numbers are clipped to this L2 norm, with Gaussian noise of this variance in training.
-        flips, shifts: see learn.augmentation.augment.
     """
 
     bits: int | None = None
@@ -111,16 +110,11 @@ class CodeConfig:
         if (self.flip is not None and self.bits is None) or (self.norm is not None and self.numbers is None):
             raise ConfigError("flip is for bits, norm and noise are for numbers: leave out the others")
         least = {"epochs": 1, "episodes_per_epoch": 1, "patience": 1, "halve_every": 1, "shifts": 0}
-        check_least(self, **least, validation_episodes=2)
+        check_least(self, **least, validation_episodes=2, balance=0, same_scenes=0, against=0)
         if not 0 <= self.pretraining_epochs < self.epochs:
             raise ConfigError(
                 f"pretraining_epochs={self.pretraining_epochs}: from 0 to {self.epochs - 1}, below epochs"
             )
-        for name in ("balance", "same_scenes", "against"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"{name}={getattr(self, name):g}: at least 0, which switches it off")
-        for shape in ("episode", "validation_episode"):
-            getattr(self, shape)  # checks way, shot and queries
 
     @property
     def dimension(self) -> int:
@@ -129,21 +123,11 @@ class CodeConfig:
         assert dimension is not None
         return dimension
 
-    @property
-    def episode(self) -> Shape:
-        """The shape of a training episode."""
-        return Shape(way=self.way, shot=self.shot, queries=self.queries)
-
-    @property
-    def validation_episode(self) -> Shape:
-        """The shape of a validation episode."""
-        return Shape(way=self.validation_way, shot=self.validation_shot, queries=self.validation_queries)
-
 
 def fill_queries(config: CodeConfig, classes: int) -> CodeConfig:
     """The settings for this number of classes: if they are fewer than the way, each has more queries.
 
-    A step then has as many images as asked for. With two classes it would otherwise have a tenth of them.
+    A step then has as many images as asked for.
     """
     if not 2 <= classes < config.way:
         return config
@@ -169,22 +153,14 @@ class CodeModel(nn.Module):
         super().__init__()
         self.network = network
         self.scale = nn.Parameter(torch.tensor(0.0))  # ln of the factor of squared distances
-        dimension = network.project.out_features
-        self.adversaries = nn.ModuleDict(
-            {
-                f"of {label}": nn.Sequential(
-                    nn.Linear(dimension, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, classes)
-                )
-                for label, classes in adversaries.items()
-            }
-        )
-        self.card = card
+        size = network.project.out_features
+        self.adversaries = nn.ModuleDict({f"of {k}": adversary(size, n) for k, n in adversaries.items()})
+        self.card, self.config = card, CodeConfig(**card["config"])
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def numbers(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32 from -1 to 1, before signs and noise."""
-        numbers: Tensor = self.network(as_input(images, device_of(self)))
-        return numbers
+        return torch.as_tensor(self.network(as_input(images, device_of(self))))
 
     def encode_images(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, D) float32, the output of the encoder."""
@@ -193,12 +169,16 @@ class CodeModel(nn.Module):
     @torch.no_grad()
     def codes(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32 as a receiver computes with them, without noise."""
-        self.eval()
-        numbers = torch.cat([self.numbers(part) for part in images.split(_BATCH)]).to(images.device)
-        if self.card["config"]["bits"] is not None:
+        numbers = in_batches(self.eval().numbers, images).to(images.device)
+        if self.config.bits is not None:
             return 2 * signs(numbers).float() - 1
-        norm = self.card["config"]["norm"]
-        return numbers if norm is None else clip(numbers, norm)
+        return numbers if self.config.norm is None else clip(numbers, self.config.norm)
+
+    @property
+    def code(self) -> Code:
+        """The protection by its codes, without a file."""
+        of = self.config
+        return Code("encoder", of.bits, of.numbers, of.flip, None, of.norm, of.noise)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the encoder as an artefact, for `code:artefact=FILE`."""
@@ -206,12 +186,8 @@ class CodeModel(nn.Module):
         artefacts.save(path, network, {"kind": KIND, **make_portable(self.card)})
 
 
-class _Card(CodeCard):
-    target: artefacts.Name
-
-
 def of_any_length(config: CodeConfig) -> CodeConfig:
-    """The settings of `pretrain`, which codes of every length and noise share."""
+    """The settings of `pretrain`, which all lengths and noises share."""
     return replace(config, bits=1, numbers=None, flip=None, norm=None, noise=None)
 
 
@@ -227,26 +203,24 @@ def pretrain(
 ) -> Run:
     """Trains the encoder of codes to classify the training classes, by a linear layer of its own.
 
-    The file `checkpoint` stays: `train` begins from it at once.
+    Batches are as large as an episode. The file `checkpoint` stays: `train` begins from it at once.
     """
     config = of_any_length(config)
     model = make_untrained(data, config, target=target, sensitive=(), validation=None, seed=seed)
-    encoder = model.network.encoder
-    model.card["start"] = begin(encoder, config.start)
     classes, class_of = data.label(target).codes.unique(return_inverse=True)
     _fit_encoder(model, data, class_of, flips=config.flips)
     with torch.no_grad():
         size = model.eval().encode_images(data.images[:1]).shape[1]
     beside = nn.ParameterDict({"classifier": torch.zeros(len(classes), size)})
     model.to(device)
-    rate = adam(config.learning_rate)
+    encoder, rate = model.network.encoder, adam(config.learning_rate)
     run = Run(encoder, rate, kind=_PRETRAINING, identity=model.card, beside=beside, device=device)
     draw = torch.Generator()
 
     def batches(epoch: int) -> Iterator[Tensor]:
         """(B,) rows."""
         draw.manual_seed(seed_of(seed, epoch))
-        run.set_rate(config.learning_rate * 0.5 ** (epoch // config.halve_every))
+        run.set_rate(config.rate_at(epoch))
         for _ in range(config.episodes_per_epoch):
             yield torch.randint(len(data), (config.way * (config.shot + config.queries),), generator=draw)
 
@@ -281,19 +255,14 @@ def train(
         data: clean images to train on.
         target: the label of the classes of episodes.
         sensitive: labels that adversaries name, if `config.against` is above 0.
-        validation: images of other classes. The accuracy of their episodes chooses the best epoch, and
-            stops the training after it; None for the last epoch. With `same_scenes` epochs count from
-            the one in which their cost has its whole weight.
-        same_scenes: chooses images of people in the same scenes, see data.worlds.same_scenes, if
-            `config.same_scenes` is above 0.
-        pretraining: the checkpoint of `pretrain` on the same data and settings, which codes of other lengths
-            begin from, too; None to pretrain for this one alone.
+        validation: images of other classes, whose episodes choose the best epoch; None for the last one. With
+            `same_scenes` epochs count from the one in which their cost has its whole weight.
+        same_scenes: chooses images of people in the same scenes, if `config.same_scenes` is above 0.
+        pretraining: the checkpoint of `pretrain` on the same data and settings; None to pretrain for this
+            code alone.
         seed, checkpoint, progress, device: see learn.method.
 
-    Raises:
-        DataError: too few classes or images for an episode, a label that is target and sensitive, or images
-            that are too small.
-        ConfigError: adversaries without a label to name, or labels without a weight; or same scenes so.
+    Raises DataError for data without such episodes, and for a label that is target and sensitive.
     """
     if (config.against > 0) != bool(sensitive):
         raise ConfigError(
@@ -308,19 +277,18 @@ def train(
     label = data.label(target)
     sampler = Sampler(label, config.episode)
     model = make_untrained(data, config, target=target, sensitive=sensitive, validation=validation, seed=seed)
-    model.card["start"] = begin(model.network.encoder, config.start)
     model.to(device)
     class_of = label.codes.unique(return_inverse=True)[1]
     frozen = _fit_encoder(model, data, class_of, flips=config.flips)
     run = Run(model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, device=device)
-    judge = None if validation is None else _Judge(validation, config, target)
+    judge = None if validation is None else _Judge(model, validation, target)
     secrets = {name: data.label(name).codes.unique(return_inverse=True)[1] for name in sensitive}
-    draw = torch.Generator()
+    draw, more = torch.Generator(), dict[str, Any]()
 
     def batches(epoch: int) -> Iterator[Tensor]:
         """(N, K + Q) rows of an episode."""
         draw.manual_seed(seed_of(seed, epoch))
-        run.set_rate(config.learning_rate * 0.5 ** (epoch // config.halve_every))
+        run.set_rate(config.rate_at(epoch))
         for _ in range(config.episodes_per_epoch):
             yield sampler.draw(1, draw)[0]
 
@@ -344,11 +312,8 @@ def train(
         numbers, others = numbers[: rows.numel()], numbers[rows.numel() :]
         loss = episode_loss(model, numbers, config, draw)
         if of_set is not None:
-            both = (
-                each.unflatten(0, of_set.shape[:2])
-                for each in (others, release_numbers(others, config, draw))
-            )
-            loss = loss + height() * costs.cost(*both)
+            both = torch.stack([others, release_numbers(others, config, draw)])
+            loss = loss + height() * costs.cost(*both.unflatten(1, of_set.shape[:2]))
         for name, codes in secrets.items():
             guesses = model.adversaries[f"of {name}"](reverse_gradient(numbers, config.against))
             loss = loss + functional.cross_entropy(guesses, to_device(codes[rows.flatten()], run.device))
@@ -356,41 +321,25 @@ def train(
 
     def judge_epoch() -> float | None:
         whole = judge is not None and height() == config.same_scenes
-        return judge.accuracy(model) if judge is not None and whole else None
+        return judge.accuracy() if judge is not None and whole else None
 
     if config.pretraining_epochs and not (checkpoint and Path(checkpoint).exists()):
         run.epoch = config.pretraining_epochs
         if frozen is None:
             own = Path(f"{checkpoint}.pretraining") if checkpoint and not pretraining else None
-            of_classes = pretrain(
-                data,
-                config,
-                target=target,
-                seed=seed,
-                checkpoint=pretraining or own,
-                progress=progress,
-                device=device,
-            )
+            more = {"checkpoint": pretraining or own, "progress": progress, "device": device}
+            of_classes = pretrain(data, config, target=target, seed=seed, **more)
             run.begin_from(of_classes, model.network.encoder)
             if checkpoint and own:
                 run.save(checkpoint)
                 own.unlink()
-    fit(
-        run,
-        batches,
-        step,
-        epochs=config.epochs,
-        steps=config.episodes_per_epoch,
-        judge=judge_epoch,
-        patience=config.patience,
-        patient_from=config.pretraining_epochs,
-        checkpoint=checkpoint,
-        progress=progress,
-    )
+    patience = {"patience": config.patience, "patient_from": config.pretraining_epochs}
+    more = {"judge": judge_epoch, "checkpoint": checkpoint, "progress": progress, **patience}
+    fit(run, batches, step, epochs=config.epochs, steps=config.episodes_per_epoch, **more)
     model.card |= run.outcome
-    model.card["prototypes"] = None if judge is None else judge.calibration(model)
+    model.card["prototypes"] = None if judge is None else judge.calibration()
     if judge is not None:  # of the weights that were chosen, as a service answers
-        model.card["validation_accuracy"] = judge.measure_served(model)
+        model.card["validation_accuracy"] = judge.measure_served()
     return model
 
 
@@ -400,13 +349,11 @@ def evaluate(
     """Mean accuracy of a service's answers in test episodes of clean images of new classes.
 
     See gallery.answers_of_episodes. Codes have the noise of the model's settings, drawn once an image.
-    Raises DataError: too few classes or images for an episode.
     """
-    sampler = Sampler(data.label(target), shape)
-    rows = sampler.draw(episodes, torch.Generator().manual_seed(seed))
-    config = CodeConfig(**model.card["config"])
+    rows = Sampler(data.label(target), shape).draw(episodes, torch.Generator().manual_seed(seed))
+    config = model.config
     with torch.no_grad():
-        numbers = torch.cat([model.eval().numbers(part) for part in data.images.split(_BATCH)]).cpu()
+        numbers = in_batches(model.eval().numbers, data.images).cpu()
         codes = release_numbers(numbers, config, torch.Generator().manual_seed(seed))
     size = f"{config.bits} bits" if config.bits is not None else f"{config.numbers} numbers"
     answers = _answers(model, codes, rows, shot=shape.shot)
@@ -417,18 +364,10 @@ def _answers(
     model: CodeModel, codes: Tensor, rows: Tensor, *, shot: int
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The answers of a service to (n, d) codes with noise, in episodes of (E, N, K + Q) rows of them."""
-    code, made = _code_of(CodeConfig(**model.card["config"])), of_card(model.card)
-    return answers_of_episodes(
-        *(made.embed(codes, code).numpy(), rows.numpy()),
-        shot=shot,
-        weights=np.full(len(codes), made.weight(code)),
-        codes=made,
-        refusal=made.refusal_of(code),
-    )
-
-
-def _code_of(config: CodeConfig) -> Code:
-    return Code("encoder", config.bits, config.numbers, config.flip, None, config.norm, config.noise)
+    code, made = model.code, of_card(model.card)
+    embedded, weights = made.embed(codes, code).numpy(), np.full(len(codes), made.weight(code))
+    more: dict[str, Any] = {"weights": weights, "codes": made, "refusal": made.refusal_of(code)}
+    return answers_of_episodes(embedded, rows.numpy(), shot=shot, **more)
 
 
 def episode_loss(model: CodeModel, numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
@@ -436,12 +375,8 @@ def episode_loss(model: CodeModel, numbers: Tensor, config: CodeConfig, draw: to
 
     `numbers`: (N·(K + Q), d), of the images of each class in turn, its support first.
     """
-    shape = config.episode
-    codes = release_numbers(numbers, config, draw).unflatten(0, (shape.way, -1))  # (N, K + Q, d)
-    means = prototypes(codes[:, : shape.shot])
-    logits = prototype_logits(codes[:, shape.shot :].flatten(0, 1), means) * model.scale.exp()
-    places = torch.arange(shape.way, device=logits.device).repeat_interleave(shape.queries)
-    loss = functional.cross_entropy(logits, places)
+    codes = release_numbers(numbers, config, draw)
+    loss = prototypical_loss(codes, config.episode, model.scale.exp())
     if config.balance and config.bits is not None:
         loss = loss + config.balance * imbalance(numbers)
     return loss
@@ -457,12 +392,11 @@ def _fit_encoder(model: CodeModel, data: LabelledImages, class_of: Tensor, *, fl
         return None
     encoder, whitened = network.encoder.encoder, network.encoder.whitened
 
-    @torch.no_grad()
-    def raw(images: Tensor) -> Tensor:
-        parts = (to_float(to_device(part, device_of(model))) for part in images.split(_BATCH))
-        return torch.cat([encoder.raw(network.shrink(part)) for part in parts])
+    def raw(part: Tensor) -> Tensor:
+        return encoder.raw(network.shrink(to_float(to_device(part, device_of(model)))))
 
-    outputs = [raw(data.images), raw(data.images.flip(3))] if flips else [raw(data.images)]
+    with torch.no_grad():
+        outputs = [in_batches(raw, each) for each in (data.images, data.images.flip(3))[: 1 + flips]]
     network.encoder.fit(torch.cat(outputs), class_of.repeat(len(outputs)))
     return None if encoder.rate else torch.stack([whitened(encoder.scale(each)) for each in outputs])
 
@@ -492,8 +426,7 @@ def clip(numbers: Tensor, norm: float) -> Tensor:
 def imbalance(numbers: Tensor) -> Tensor:
     """The deviation of numbers from a mean of 0 and from being uncorrelated: the sum of mean squares.
 
-    Learned hashing has such terms; this one is ours: the squared mean, and the squared correlation of pairs
-    of the (n, d) numbers.
+    Learned hashing has such terms; this one, of (n, d) numbers and their pairs, is ours.
     """
     mean = numbers.mean(0)
     about = functional.normalize(numbers - mean, dim=0)
@@ -511,76 +444,60 @@ def make_untrained(
     validation: LabelledImages | None,
     seed: int,
 ) -> CodeModel:
-    """Makes the model of some data and settings, with initial weights from `seed`."""
+    """Makes the model of some data and settings, with their start and initial weights from `seed`."""
+    own: dict[str, Any] = {"target": target, "sensitive": list(sensitive), "validation": validation}
+    card = training_card(data, config, seed=seed, **own)
+    card["classes"] = len(classes_of(data, target, "code"))
+    card["config"]["encoder"] = on_card(config.encoder)
     channels, height, width = data.images.shape[1:]
-    card = {
-        "config": {**asdict(config), "encoder": on_card(config.encoder)},
-        "shape": [channels, height, width],
-        "target": target,
-        "sensitive": list(sensitive),
-        "classes": len(classes_of(data, target, "code")),
-        "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
-        "validation": None if validation is None else validation.digest,
-        "seed": seed,
-        "privacy_spent": None,  # of the TRAINING images: a code protects users' images, not these
-    }
     try:
-        network = make_code_network(
-            config.encoder,
-            (channels, height, width),
-            dimension=config.dimension,
-            side=config.side,
-            seed=seed,
-        )
+        sizes: dict[str, Any] = {"dimension": config.dimension, "side": config.side}
+        network = make_code_network(config.encoder, (channels, height, width), seed=seed, **sizes)
     except DataError as error:
         raise DataError(f"{data.name}: {error}") from error
     classes = {name: len(data.label(name).codes.unique()) for name in sensitive}
     with initial_weights(seed):
-        return CodeModel(network, classes, card=card)
+        model = CodeModel(network, classes, card=card)
+    card["start"] = begin(network.encoder, config.start)
+    return model
 
 
 class _Judge:
-    """Episodes of validation images. State: none that changes."""
+    """Episodes of validation images. State: the outputs of a frozen encoder."""
 
-    def __init__(self, data: LabelledImages, config: CodeConfig, target: str) -> None:
-        sampler = Sampler(data.label(target), config.validation_episode)
-        rows = sampler.draw(config.validation_episodes, torch.Generator().manual_seed(0))
+    def __init__(self, model: CodeModel, data: LabelledImages, target: str) -> None:
+        config, draw = model.config, torch.Generator().manual_seed(0)
+        rows = Sampler(data.label(target), config.validation_episode).draw(config.validation_episodes, draw)
         drawn, self._places = rows.unique(return_inverse=True)
-        self._images, self._config = data.images[drawn], config
-        self._frozen: Tensor | None = None  # the outputs of a frozen encoder
-        self._classes = data.label(target).codes[drawn]
+        self._model, self._shot = model, config.validation_shot
+        self._images, self._classes = data.images[drawn], data.label(target).codes[drawn]
+        self._frozen: Tensor | None = None
 
-    def accuracy(self, model: CodeModel) -> float:
+    def accuracy(self) -> float:
         """The mean over all episodes, of codes with the noise of the settings, by plain means.
 
         It compares epochs, and takes a tenth of the time of `measure_served`.
         """
-        codes = self._codes(model)
-        return episode_accuracies(codes, self._places, shot=self._config.validation_shot).mean().item()
+        return episode_accuracies(self._codes(), self._places, shot=self._shot).mean().item()
 
-    def measure_served(self, model: CodeModel) -> float:
+    def measure_served(self) -> float:
         """The same by a service's answers, for the card."""
-        right = _answers(model, self._codes(model), self._places, shot=self._config.validation_shot)[0]
-        return float(right.mean())
+        return float(_answers(self._model, self._codes(), self._places, shot=self._shot)[0].mean())
 
-    def calibration(self, model: CodeModel) -> dict[str, Any]:
+    def calibration(self) -> dict[str, Any]:
         """The receivers' settings of prototypes; see calibration.measure_prototypes."""
-        config = self._config
-        return measure_prototypes(
-            *(model.codes(self._images), self._codes(model), self._classes),
-            way=config.validation_way,
-            shot=config.validation_shot,
-            code=_code_of(config),
-        )
+        codes = (self._model.codes(self._images), self._codes(), self._classes)
+        way, code = self._model.config.validation_way, self._model.code
+        return measure_prototypes(*codes, way=way, shot=self._shot, code=code)
 
     @torch.no_grad()
-    def _codes(self, model: CodeModel) -> Tensor:
-        model.eval()
+    def _codes(self) -> Tensor:
+        model = self._model.eval()
         encoder = model.network.encoder
         if isinstance(encoder, PretrainedEncoder) and not encoder.encoder.rate:
             if self._frozen is None:
-                self._frozen = torch.cat([model.encode_images(part) for part in self._images.split(_BATCH)])
+                self._frozen = in_batches(model.encode_images, self._images)
             numbers = model.network.code(self._frozen)
         else:
-            numbers = torch.cat([model.numbers(part) for part in self._images.split(_BATCH)])
-        return release_numbers(numbers.cpu(), self._config, torch.Generator().manual_seed(0))
+            numbers = in_batches(model.numbers, self._images)
+        return release_numbers(numbers.cpu(), model.config, torch.Generator().manual_seed(0))

@@ -25,7 +25,7 @@ Prototypes are made of arrays, without PyTorch: a service that compares codes ha
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -49,28 +49,25 @@ _MOST_COUNTED = 4096  # examples of bits: more count as this many, since they ad
 _MOST_NODES = 256
 _TOGETHER = 1 << 20  # numbers of a quadrature that are computed at a time
 
+_Variance = Annotated[float, Field(ge=_LEAST_SPREAD, le=1e6)]
+
 
 @pydantic.dataclasses.dataclass(frozen=True, config=OF_CARD)
 class Spread:
-    """The spread of an encoder's clean codes over new classes; per bit, as 1 or -1, or per number.
+    """The variance of clean codes within a new class, and of the means of classes; for bits, about 0.
 
-    Attributes:
-        within: the variance within a class, above 0.
-        between: the variance of the means of classes, above 0; for bits, about 0.
+    It is that of a bit, as 1 or -1, or of a number.
     """
 
-    within: Annotated[float, Field(ge=_LEAST_SPREAD, le=1e6)]
-    between: Annotated[float, Field(ge=_LEAST_SPREAD, le=1e6)]
+    within: _Variance
+    between: _Variance
 
 
 BITS = Spread(1 / 3, 2 / 3)  # for bits trained without validation images; as measured on `faces`
 
 
 def measure_spread(codes: "Tensor", classes: "Tensor", *, bits: bool) -> Spread:
-    """The spread of clean codes, by the analysis of variance of one factor.
-
-    `codes`: (n, D), bits as 1 and -1; some of the (n,) classes occur twice or more.
-    """
+    """The spread of (n, D) clean codes, bits as 1 and -1, by the analysis of variance of one factor."""
     import torch
 
     places = classes.unique(return_inverse=True)[1]
@@ -85,7 +82,7 @@ def measure_spread(codes: "Tensor", classes: "Tensor", *, bits: bool) -> Spread:
 
 
 class _Known(BaseModel):
-    """The measurements of training: the spread of clean codes, and a refusal with its noise."""
+    """The measurements of training."""
 
     model_config = OF_CARD
 
@@ -111,22 +108,13 @@ class _Card(artefacts.Card):
 
 @dataclass(frozen=True)
 class CodePrototypes:
-    """The prototypes of an encoder's codes.
+    """The prototypes of an encoder's codes."""
 
-    Attributes:
-        bits: b, of a code of bits; None for numbers.
-        dimension: the length of a code.
-        spread: of clean codes; None without validation images: numbers then have plain means.
-        refusal: decides when an answer is "none of these", for codes with the noise of `noise`; None if it
-            was not measured, or is useless: then nothing is refused.
-        noise: flip, norm and noise of the codes of that measurement.
-    """
-
-    bits: int | None
-    dimension: int
-    spread: Spread | None = None
-    refusal: Refusal | None = None
-    noise: tuple[float | None, float | None, float | None] = (None, None, None)
+    bits: int | None  # None for numbers
+    dimension: int  # the length of a code
+    spread: Spread | None = None  # None without validation images: numbers then have plain means
+    refusal: Refusal | None = None  # for codes with the noise of `noise`; None if useless, or not measured
+    noise: tuple[float | None, float | None, float | None] = (None, None, None)  # flip, norm and noise
 
     def embed(self, codes: _Numbers, code: Code) -> _Numbers:
         """(N, D) codes as released, bits as 1 and -1 -> (N, D) unbiased: their mean is that of clean ones."""
@@ -134,7 +122,7 @@ class CodePrototypes:
         return codes if self.bits is None else codes / part_left(code, self.dimension)
 
     def weight(self, code: Code) -> float:
-        """The weight of an example in a mean of unbiased codes: above 0, 1 without noise: 1 / (1 + noise).
+        """The weight of an example in a mean of unbiased codes: 1 / (1 + noise), above 0.
 
         The noise is its variance relative to a clean code: 1 for bits, 1/D for numbers, whose norm is
         about 1. The sum of weights and the number of examples give the noise of a mean; see posterior.
@@ -155,18 +143,13 @@ class CodePrototypes:
     def posterior(
         self, means: np.ndarray, weights: np.ndarray, examples: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Prototypes of classes, and the shots of each for a Refusal.
+        """Prototypes of classes, (..., N, D), and the shots of each for a Refusal, (N,) float64.
 
-        It is needed for equal numbers of examples, too: a threshold of distances then holds for any numbers.
+        These are the number of examples, plus the weight of the prior in examples; infinite for noisy bits.
+        Equal numbers of examples need it, too: one threshold of distances then holds for any numbers.
 
-        Args:
-            means: (..., N, D) weighted means of unbiased codes, see embed.
-            weights: (N,) the sums of their weights, see weight.
-            examples: (N,) the number of each.
-
-        Returns:
-            (..., N, D) as the means, and (N,) float64: the number of examples, plus the weight of the prior
-            in examples, if it has a part; infinite for noisy bits.
+        `means` are weighted means of unbiased codes, see embed, of so many `examples` each; `weights` are the
+        sums of their weights, see weight.
         """
         counts = examples.astype(np.float64)
         shares = np.minimum(weights / counts, 1)
@@ -185,36 +168,25 @@ class CodePrototypes:
         return centre + kept * (means - centre), counts + prior
 
 
-def load(path: str | os.PathLike[str]) -> CodePrototypes:
-    """Loads the prototypes alone; see `read`."""
-    return read(path)[0]
-
-
 def read(path: str | os.PathLike[str]) -> tuple[CodePrototypes, tuple[int, int, int]]:
-    """Reads an artefact that sfumato.learn.code wrote, and (C, H, W) of its images, without its encoder.
-
-    Raises:
-        ArtefactError: damaged, foreign, or of another kind.
-    """
+    """Reads an artefact of learn.code without its encoder, and (C, H, W) of its images."""
     card, shapes = artefacts.load_card(path, kind=KIND, schema=_Card)
     channels, height, width = card["shape"]
     made = of_card(card)
     if shapes.get("network.project.weight", (0,))[0] != made.dimension:
-        raise ArtefactError(
-            f"{path}: damaged: its weights do not fit codes of {made.dimension} bits or numbers"
-        )
+        raise ArtefactError(f"{path}: damaged: its weights do not fit codes of length {made.dimension}")
     return made, (channels, height, width)
 
 
 def of_card(card: Mapping[str, Any]) -> CodePrototypes:
     """The prototypes of a card; without validation images it has neither spread nor refusal."""
-    config, known = card["config"], card.get("prototypes")
-    bits, dimension = config.get("bits"), config.get("bits") or config.get("numbers")
+    bits, known = card["config"].get("bits"), card.get("prototypes")
+    made = CodePrototypes(bits, bits or card["config"].get("numbers"))
     if known is None:
-        return CodePrototypes(bits, dimension)
+        return made
     noise = (known["flip"], known["norm"], known["noise"])
     spread, refusal = Spread(**known["spread"]), Refusal.of_card(known["refusal"])
-    return CodePrototypes(bits, dimension, spread, refusal, noise)
+    return replace(made, spread=spread, refusal=refusal, noise=noise)
 
 
 def part_left(code: Code, bits: int) -> float:
@@ -233,7 +205,7 @@ def part_left(code: Code, bits: int) -> float:
 
 
 def _posterior_bits(means: np.ndarray, counts: np.ndarray, left: np.ndarray, between: float) -> np.ndarray:
-    """(..., N, D) unbiased means of (N,) examples with (N,) parts left -> (..., N, D) posterior means."""
+    """(..., N, D) unbiased means of (N,) examples with (N,) parts left -> their posterior means."""
     counts = np.minimum(counts, _MOST_COUNTED)
     nodes, weights = _quadrature(min(_MOST_NODES, int(counts.max()) // 2 + 2), (1 / between - 1) / 2)
     # (N, M): q, at each node 2θ - 1; nodes next to 1 round to it.

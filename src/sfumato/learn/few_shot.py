@@ -12,7 +12,8 @@ values (`cell`), and an encoder may be trained to classify before it is trained 
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pydantic
@@ -33,70 +34,56 @@ from sfumato.learn.calibration import measure_refusal
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.gallery import answers_of_episodes
 from sfumato.learn.method import (
+    Episodic,
     Precision,
     Spec,
     check_least,
-    describing,
+    in_batches,
+    load_model,
     make_portable,
     protection_of,
     training_card,
 )
-from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototype_logits
+from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototypical_loss
 from sfumato.learn.refusal import Refusal
 from sfumato.learn.start import START_FIELD, begin
 from sfumato.networks import DnCNN
 from sfumato.networks.classifiers import ENCODERS, check_network, check_widths, make_encoder
 from sfumato.networks.encoders.pretrained import PretrainedEncoder, check_card, on_card
 from sfumato.networks.onnx_network import OnnxNetwork
-from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
+from sfumato.networks.weights import initial_weights
 from sfumato.protect import Protection, enlarge
 from sfumato.protect.parameters import cell_in_pixels
 from sfumato.protect.release import artefact_of, cell_of
 
 _KIND, _CHECKPOINT = "few-shot", "few-shot checkpoint"
-_EMBED_BATCH = 256
 
 # Clean and released (B, C, H, W) uint8 images of an episode; in pretraining also the (B,) classes of as many.
 Batch = tuple[Tensor, Tensor, Tensor | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FewShotConfig:
-    """The settings of training a few-shot model; the defaults are the paper's for CelebA, with Conv-4.
+class FewShotConfig(Episodic):
+    """The settings of training a few-shot model; for those that are not here see learn.method.
+
+    The defaults are the paper's for CelebA, with Conv-4. Images are varied before they are protected, by
+    flips for photographs, not for characters.
 
     Attributes:
-        way, shot, queries: N, K and Q of a training episode.
         within: a label whose value the classes of an episode share, in training and in validation, such as
             "alphabet": they are harder to distinguish. None: any classes.
-        epochs: at most; `episodes_per_epoch` episodes each.
         episodes_per_step: a step of Adam follows the mean gradient of this many, each of which batch norm
             sees by itself; one in the paper. They divide `episodes_per_epoch`.
-        patience: epochs of episodes without a better validation accuracy before training stops.
-        validation_way, validation_shot, validation_queries, validation_episodes: of its measurement.
-        learning_rate: of Adam; halved every `halve_every` epochs.
         encoder: "conv4" or "resnet12"; or one that was trained before, see networks.pretrained, which is
             frozen unless its `rate` is set. Ignored if `train` is given a module.
         widths: of the four blocks of "resnet12"; None for those of the paper, 64, 128, 256 and 512. Half of
             each is a quarter of the operations.
-        start: the initial weights of a Conv-4: "drawn", of an encoder that the library ships, which has
-            learned from drawn worlds, see learn.start; or "random", as in the paper.
         denoiser_depth: layers of the DnCNN in front, 8 in the paper; None for no denoiser.
         denoiser_width: its filters, 64 in the paper.
         cell: the networks see an image as the means of square cells of this side; 1 for every pixel,
-            as in the paper. None: as the protection releases it, which holds no more than these values, at a
-            fraction of the operations (docs/results.md). A denoiser then has nothing to remove from pixelized
-            images, whose cells have no noise.
+            as in the paper. None: as the protection releases it, at a fraction of the operations.
         pretraining_epochs: the first epochs, in which the encoder learns to classify all training classes by
-            a linear layer, which is then removed: for large encoders. Batches are as large as an episode,
-            and as many a step.
-        flips: whether every other training image is mirrored left to right, by chance, before it is
-            protected: for photographs, not for characters.
-        shifts: the most pixels that every training image is moved by, up or down and left or right, before
-            it is protected; its edges are repeated.
-        warps: the most that every training image is turned, scaled and sheared, before it is protected: the
-            number added to each entry of the identity, 2 x 2, such as 0.2. Below 0.5, at which no image is
-            turned over.
-        precision: see `sfumato.base.hardware`.
+            a linear layer, which is then removed: for large encoders. Batches are as large as an episode.
     """
 
     way: int = 5
@@ -149,18 +136,6 @@ class FewShotConfig:
             raise ConfigError(f"warps={self.warps:g}: from 0, which changes nothing, to below 0.5")
         if not 0 <= self.pretraining_epochs <= self.epochs:
             raise ConfigError(f"pretraining_epochs={self.pretraining_epochs}: from 0 to epochs={self.epochs}")
-        for shape in ("episode", "validation_episode"):
-            getattr(self, shape)  # checks way, shot and queries
-
-    @property
-    def episode(self) -> Shape:
-        """The shape of a training episode."""
-        return Shape(way=self.way, shot=self.shot, queries=self.queries)
-
-    @property
-    def validation_episode(self) -> Shape:
-        """The shape of a validation episode."""
-        return Shape(way=self.validation_way, shot=self.validation_shot, queries=self.validation_queries)
 
 
 # Parnami et al. 2022, Table II.
@@ -172,10 +147,7 @@ FS_PIC_MINIIMAGENET = FewShotConfig(way=5, shot=5, queries=15, epochs=200, patie
 class FewShotModel(nn.Module):
     """An encoder, with a denoiser in front or without. State: their weights.
 
-    Attributes:
-        protection: that of its training.
-        cell: the networks see means of square cells of this side.
-        card: its settings, data digest, validation accuracy and privacy spent.
+    It was trained with `protection`; the networks see means of square cells of a side of `cell` pixels.
     """
 
     def __init__(
@@ -188,11 +160,8 @@ class FewShotModel(nn.Module):
         card: dict[str, Any],
     ) -> None:
         super().__init__()
-        self.encoder = encoder
-        self.denoiser = denoiser
-        self.protection = protection
-        self.cell = cell
-        self.card = card
+        self.encoder, self.denoiser = encoder, denoiser
+        self.protection, self.cell, self.card = protection, cell, card
         # Measurably faster on a processor, the more so in bfloat16 (benchmarks/episode.py).
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -238,17 +207,16 @@ class FewShotModel(nn.Module):
         if self.denoiser is None:
             return released
         size = (released.shape[2], released.shape[3])
-        return self._infer(
-            released,
-            lambda images: enlarge(to_uint8(self(images)[0]).cpu(), cell=self.cell, size=size),
-        )
+
+        def restore(images: Tensor) -> Tensor:
+            return enlarge(to_uint8(self(images)[0]).cpu(), cell=self.cell, size=size)
+
+        return self._infer(released, restore)
 
     @torch.no_grad()
     def _infer(self, released: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-        self.eval()
-        device = device_of(self)
-        parts = released.split(_EMBED_BATCH)
-        return torch.cat([function(self.prepare(to_device(part, device))).cpu() for part in parts])
+        device = device_of(self.eval())
+        return in_batches(lambda part: function(self.prepare(to_device(part, device))).cpu(), released)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an artefact."""
@@ -284,19 +252,18 @@ def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> F
     `encoder`: a module of the same architecture, for a model that was trained with the user's own. Raises
     ArtefactError: damaged, foreign, or the weights do not fit the encoder.
     """
-    tensors, card = artefacts.load(path, kind=_KIND, schema=_Card)
-    cell = card.pop("cell")
-    with describing(path, _KIND), no_larger_than(tensors):
-        settings = dict(card["config"])
+
+    def make(card: dict[str, Any]) -> FewShotModel:
+        cell, settings = card.pop("cell"), dict(card["config"])
         if settings.get("widths") is not None:
             settings["widths"] = tuple(settings["widths"])  # JSON has lists
-        config = replace(FewShotConfig(**settings), cell=cell)
         protection = protection_of(card["spec"], card.get("made_of"), path)
         card["spec"] = protection.spec
-        model = make_untrained(card["channels"], config, protection, encoder=encoder, card=card)
+        config = replace(FewShotConfig(**settings), cell=cell)
+        return make_untrained(card["channels"], config, protection, encoder=encoder, card=card)
+
     cure = "pass the encoder module that it was trained with" if encoder is None else "another architecture"
-    take_weights(model, tensors, path, cure=f" ({cure})")
-    return model
+    return load_model(path, kind=_KIND, schema=_Card, untrained=make, cure=f" ({cure})")
 
 
 @torch.no_grad()
@@ -368,9 +335,8 @@ def train(
         protection: of the images; `Clear()` gives the clean-trained baseline.
         target: the label to classify.
         validation: images of other classes for early stopping; None holds back 15% of the classes.
-        encoder: any module from (N, C, H, W) float images to (N, D); None for the one that config names.
-            It is trained in place, except for parameters without requires_grad, and sees every pixel unless
-            config.cell is set.
+        encoder: any module from (N, C, H, W) float images to (N, D), which is trained in place and sees every
+            pixel unless config.cell is set; None for the one that config names.
         seed, checkpoint, progress, losses, device: see learn.method.
 
     Raises DataError: too few classes or images for an episode, or no label `config.within`.
@@ -379,22 +345,14 @@ def train(
         parts = split_by_class(data.label(target).codes, shares=(0.85, 0.15, 0.0), seed=seed)
         data, validation = data.rows(parts["train"]), data.rows(parts["validation"])
     draw = _batches(data, protection, config, target, seed)
+    channels, *sides = data.images.shape[1:]
     named = on_card(config.encoder)
-    channels, height, width = data.images.shape[1:]
-    card = training_card(
-        data,
-        {**asdict(config), "encoder": named},
-        seed=seed,
-        precision=config.precision,
-        device=device,
-        spec=protection.spec,
-        encoder=named if encoder is None else type(encoder).__name__,
-        channels=channels,
-        target=target,
-    )
-    model = make_untrained(
-        channels, config, protection, encoder=encoder, card=card, seed=seed, size=(height, width)
-    )
+    own = {"spec": protection.spec, "channels": channels, "target": target}
+    card = training_card(data, config, seed=seed, device=device, **own)
+    card["config"]["encoder"] = named
+    card["encoder"] = named if encoder is None else type(encoder).__name__
+    more: dict[str, Any] = {"card": card, "seed": seed, "size": tuple(sides)}
+    model = make_untrained(channels, config, protection, encoder=encoder, **more)
     if encoder is None:
         card["start"] = begin(model.encoder, config.start)
     judge = _Validation(validation, target, protection, config, seed)
@@ -411,33 +369,24 @@ def train(
         run, step = make_step(model, config, outputs=(len(classes), size), device=device)
 
         def batches(epoch: int) -> Iterator[list[Batch]]:
-            run.set_rate(config.learning_rate * 0.5 ** (epoch // config.halve_every))
+            run.set_rate(config.rate_at(epoch))
             return draw(epoch)
 
         def episodes(done: int, planned: int) -> None:
             if progress is not None:
                 progress(done * config.episodes_per_step, planned * config.episodes_per_step)
 
-        fit(
-            run,
-            batches,
-            step,
-            epochs=config.epochs,
-            steps=config.episodes_per_epoch // config.episodes_per_step,
-            judge=lambda: judge.accuracy(model),
-            patience=config.patience,
-            patient_from=config.pretraining_epochs,
-            checkpoint=checkpoint,
-            progress=episodes,
-            losses=losses,
-        )
+        patience = {"patience": config.patience, "patient_from": config.pretraining_epochs}
+        steps = config.episodes_per_epoch // config.episodes_per_step
+        more = {"checkpoint": checkpoint, "progress": episodes, "losses": losses, **patience}
+        accuracy = partial(judge.accuracy, model)
+        fit(run, batches, step, epochs=config.epochs, steps=steps, judge=accuracy, **more)
         card |= {**run.outcome, "curve": run.curve}
         if isinstance(model.encoder, PretrainedEncoder) and not model.encoder.encoder.rate:
             fit_encoder()  # to the denoised images
     else:  # every learning part was computed in closed form
         card |= {"epochs": 0, "validation_accuracy": judge.accuracy(model)}
     judge.measure(model)
-    card["shape"] = [channels, height, width]
     card["made_of"] = artefact_of(protection)
     return model
 
@@ -454,14 +403,9 @@ def make_step(
     `outputs`: classes and dimension of the layer of pretraining; none without it.
     """
     layers = nn.ParameterDict({"classifier": torch.zeros(outputs)} if all(outputs) else {})
-    run = Run(
-        model,
-        adam(config.learning_rate),
-        kind=_CHECKPOINT,
-        identity={"cell": model.cell, **model.card},
-        beside=layers,
-        device=device,
-    )
+    identity = {"cell": model.cell, **model.card}
+    rate = adam(config.learning_rate)
+    run = Run(model, rate, kind=_CHECKPOINT, identity=identity, beside=layers, device=device)
 
     def loss_of(batch: Batch) -> Tensor:
         clean, released = (to_device(part, run.device) for part in batch[:2])
@@ -494,11 +438,7 @@ def fs_pic_loss(model: FewShotModel, clean: Tensor, released: Tensor, shape: Sha
     `clean`, `released`: (N * (K + Q), C, H, W) uint8, class by class, support before queries.
     """
     denoised, embeddings = model(model.prepare(released))
-    by_class = embeddings.unflatten(0, (shape.way, -1))  # (N, K + Q, D)
-    means = by_class[:, : shape.shot].mean(1)  # (N, D)
-    logits = prototype_logits(by_class[:, shape.shot :].flatten(0, 1), means)  # (N * Q, N)
-    labels = torch.arange(shape.way, device=logits.device).repeat_interleave(shape.queries)
-    return functional.cross_entropy(logits, labels) + _denoising_loss(model, denoised, clean)
+    return prototypical_loss(embeddings, shape) + _denoising_loss(model, denoised, clean)
 
 
 def _denoising_loss(model: FewShotModel, denoised: Tensor, clean: Tensor) -> Tensor:
@@ -585,15 +525,9 @@ def evaluate(
     A device releases an image once, for any number of episodes: only images that an episode draws are
     protected and embedded.
 
-    Args:
-        model: from `train` or `load`.
-        data: clean images of new classes.
-        way, shot, queries, episodes, target: the test.
-        protection: None for that of the training.
-        seed: of the episodes and of the noise. The episodes do not depend on the model or the protection,
-            so models are compared on the same ones.
-
-    Raises DataError: too few classes or images for an episode.
+    `data` are clean images of new classes, and `protection` is None for that of the training. The episodes of
+    a seed do not depend on the model or the protection, so models are compared on the same ones. Raises
+    DataError: too few classes or images for an episode.
     """
     protection = protection or model.protection
     sampler = Sampler(data.label(target), Shape(way=way, shot=shot, queries=queries))

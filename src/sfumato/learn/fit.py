@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from pydantic import Field
@@ -59,11 +59,8 @@ def adam(rate: float) -> Optimiser:
 class Run:
     """A training under way. State: weights, optimiser, the validation curve, and the best weights so far.
 
-    Attributes:
-        parameters: all trained ones, without frozen ones.
-        device: of the parameters.
-        epoch: the number of finished epochs.
-        curve: the values of the judge after each of them; empty without validation.
+    `parameters` are those that are trained, without frozen ones; `epoch` counts finished epochs, and `curve`
+    has the value of the judge after each of them.
     """
 
     def __init__(
@@ -76,16 +73,11 @@ class Run:
         beside: nn.Module | None = None,
         device: torch.device | None = None,
     ) -> None:
-        """Prepares to train.
+        """Prepares to train a model on `device`, or on its own.
 
-        Args:
-            model: to train.
-            optimiser: makes one of all parameters, such as `adam`.
-            kind: of its checkpoints.
-            identity: settings, data and seed, which must be equal to resume this run from a checkpoint.
-            beside: layers that are trained with the model and removed at the end, such as an
-                adversary. Their names do not begin with "model", "best" or "optimiser".
-            device: where to train; None for the model's device.
+        `identity`, the settings, data and seed, must be equal to resume this run from a checkpoint of this
+        `kind`. Layers `beside` are trained with the model and removed at the end, such as an adversary; their
+        names do not begin with "model", "best" or "optimiser".
         """
         self.model = model if device is None else model.to(device)
         self.device = device_of(model)
@@ -117,9 +109,8 @@ class Run:
     def begin_from(self, other: "Run", part: nn.Module) -> None:
         """Gives a part of the model the weights and the momenta of an equal one that another run trained."""
         part.load_state_dict(other.model.state_dict())
-        parameters = list(part.parameters())
         state = optimiser_state(other._optimiser, list(other.model.parameters()))
-        set_optimiser_state(self._optimiser, parameters, state)
+        set_optimiser_state(self._optimiser, list(part.parameters()), state)
 
     def minimise(self, loss: Tensor) -> Tensor:
         """Follows the gradient of a loss, which it returns."""
@@ -151,8 +142,7 @@ class Run:
         tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
         if self._best is not None and self.stale:
             tensors |= {f"best.{k}": v for k, v in self._best.items()}
-        tensors |= self._beside.state_dict()
-        tensors |= optimiser_state(self._optimiser, self.parameters)
+        tensors |= self._beside.state_dict() | optimiser_state(self._optimiser, self.parameters)
         progress = {"epoch": self.epoch, "accuracies": self.curve}
         artefacts.save(path, tensors, {"kind": self._kind, "run": self._identity, **progress})
 
@@ -195,19 +185,14 @@ def fit(
         run: the training.
         batches: epoch -> its batches, one a step. It is called before the networks are in training mode.
         step: follows the gradients of one batch by `Run.update`, and returns the loss.
-        epochs: at most.
-        steps: of an epoch; None if epochs differ.
+        epochs, steps: at most, and of an epoch; None if epochs differ.
         judge: the quality of the model, from 0 to 1, larger is better. The weights of the best epoch
             are kept; without a judge, those of the last. None for an epoch that does not count.
-        patience: epochs without a better one before training stops; None for all epochs.
-        patient_from: the epoch from which they count.
-        checkpoint: a file written after each epoch. Training resumes from an existing one; the caller removes
-            it when it is no longer needed.
+        patience: epochs without a better one before training stops, counted from `patient_from`.
+        checkpoint: a file written after each epoch. Training resumes from an existing one, or raises
+            ArtefactError if it belongs to another run; the caller removes it when it is no longer needed.
         progress: called after each step (or unequal epoch) with the numbers done and planned.
         losses: called after each step with its loss, on the model's device: reading it waits for the step.
-
-    Raises:
-        ArtefactError: the checkpoint belongs to another run.
     """
 
     def advance() -> bool:
@@ -233,25 +218,18 @@ def fit(
     run.take_best()
 
 
-class Resumable(Protocol):
-    """A process that can be stopped, and resumed from a checkpoint: see Run."""
-
-    def save(self, path: StrPath) -> None: ...  # noqa: D102
-    def resume(self, path: StrPath) -> None: ...  # noqa: D102
-
-
 def to_the_end(
-    run: Resumable,
+    run: Any,
     advance: Callable[[], bool],
     saved: Callable[[], None] = lambda: None,
     *,
     checkpoint: StrPath | None,
     every: int = 1,
 ) -> None:
-    """Advances to the end, from an existing checkpoint. All finished work is saved.
+    """Advances a run, which has `save` and `resume`, to the end, from an existing checkpoint.
 
     `advance` by an epoch, or by a step, is False if the run is over, and nothing was done. `saved` is called
-    after each, once the checkpoint, if any, is written.
+    after each, once the checkpoint, if any, is written. All finished work is saved.
     """
     if checkpoint is not None and Path(checkpoint).exists():
         run.resume(checkpoint)

@@ -22,14 +22,12 @@ _EQUAL = 1e-5  # a bound on the difference, in float32, of equal distances
 
 def sum_weighted(embeddings: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """(K, D) examples and the weight of each, (K,) -> (D,) float64; `mean_of` makes a prototype of it."""
-    total: np.ndarray = weights.astype(np.float64) @ embeddings.astype(np.float64)
-    return total
+    return np.asarray(weights.astype(np.float64) @ embeddings.astype(np.float64))
 
 
 def mean_of(total: np.ndarray, weight: float) -> np.ndarray:
     """The weighted mean of the examples of a class: (D,) float32."""
-    mean: np.ndarray = (total / weight).astype(np.float32)
-    return mean
+    return np.asarray((total / weight).astype(np.float32))
 
 
 class Named(NamedTuple):
@@ -60,13 +58,10 @@ class Gallery:
         examples: np.ndarray,
         codes: CodePrototypes | None,
     ) -> "Gallery":
-        """Makes a gallery from the means of the examples of each class.
+        """Makes a gallery from the means of the examples of each class, (N, D), see mean_of.
 
-        Args:
-            labels: see above.
-            means: (N, D) float32, see mean_of.
-            weights, examples: (N,) the sums of the examples' weights, and their numbers.
-            codes: makes prototypes of means; None for the means themselves.
+        `weights` and `examples` are the sums of the examples' weights, and their numbers, (N,); `codes` makes
+        prototypes of means, None leaves the means themselves.
         """
         vectors, shots = means, examples.astype(np.float64)
         if codes is not None and labels:
@@ -170,8 +165,7 @@ def _mix(words: np.ndarray) -> np.ndarray:
     """uint64 -> uint64, each bit from all of them: the end of SplitMix64 (Steele, Lea & Flood 2014)."""
     words = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ words >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    mixed: np.ndarray = words ^ words >> np.uint64(31)
-    return mixed
+    return np.asarray(words ^ words >> np.uint64(31))
 
 
 def answers_of_episodes(
@@ -185,19 +179,11 @@ def answers_of_episodes(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The answers of a service to the queries of each episode, with its support as enrolled examples.
 
-    Args:
-        embeddings: (n, D) float32.
-        places: (E, N, K + Q) indices of them; the first `shot` of a class are support.
-        shot: K.
-        weights: (n,) the weight of each in a prototype; None for 1.
-        codes: makes prototypes of means; None for the means.
-        refusal: for these queries.
-
-    Returns:
-        (E, N, Q) bool: which are named correctly, and which are accepted; None without a refusal.
+    `places` are (E, N, K + Q) indices of the (n, D) embeddings; the first `shot` of a class are support.
+    `weights` are (n,) that of each in a prototype, None for 1; for `codes` see Gallery.of. -> (E, N, Q) bool:
+    which are named correctly, and which are accepted; None without a refusal.
     """
-    if weights is None:
-        weights = np.ones(len(embeddings))
+    weights = np.ones(len(embeddings)) if weights is None else weights
     way = places.shape[1]
     hits, accepted = [], []
     for episode in places:
@@ -214,14 +200,12 @@ def gallery_of_classes(
     embeddings: np.ndarray, classes: np.ndarray, weights: np.ndarray, codes: CodePrototypes | None
 ) -> Gallery:
     """The gallery of (n, D) examples of (n,) int classes, whose numbers are its labels."""
-    rows = {str(each): (classes == each).nonzero()[0] for each in np.unique(classes)}
-    sums = np.array([weights[each].sum() for each in rows.values()])
-    means = [
-        mean_of(sum_weighted(embeddings[each], weights[each]), weight)
-        for each, weight in zip(rows.values(), sums, strict=True)
-    ]
-    examples = np.array([len(each) for each in rows.values()])
-    return Gallery.of(tuple(rows), np.stack(means), sums, examples, codes)
+    labels, examples = np.unique(classes, return_counts=True)
+    rows = [(classes == each).nonzero()[0] for each in labels]
+    sums = np.array([weights[each].sum() for each in rows])
+    totals = [sum_weighted(embeddings[each], weights[each]) for each in rows]
+    means = [mean_of(total, weight) for total, weight in zip(totals, sums, strict=True)]
+    return Gallery.of(tuple(map(str, labels)), np.stack(means), sums, examples, codes)
 
 
 def gallery_of_support(

@@ -6,6 +6,14 @@
 - checkpoint, progress, losses: see fit.fit. It raises ArtefactError for the checkpoint of another run.
 - device: trains the model, and keeps it; None for the processor, which makes all draws.
 
+Settings of the same name mean the same in all methods:
+
+- epochs, patience: epochs at most; those without a better validation accuracy before training stops.
+- episodes_per_epoch, way, shot, queries: of training, N, K and Q of an episode; `validation_` of measuring.
+- batch: images a step, at most: an epoch is cut into equal parts.
+- learning_rate, halve_every: of Adam, unless said otherwise; the epochs after which it is halved.
+- flips, shifts, warps: see learn.augmentation.augment. start: see learn.start. precision: see base.hardware.
+
 A model has a card: its settings, seed, data, accuracy on validation images, and privacy spent. A card says
 nothing of the folders of this machine: data is known by its kind and the digest of its images, an artefact
 by the name of its file and its digest. A model finds another artefact that it needs in its own folder.
@@ -14,8 +22,9 @@ by the name of its file and its digest. A model finds another artefact that it n
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -26,7 +35,8 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.base.hardware import resolve, to_device
 from sfumato.data.labelled import LabelledImages
-from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.episodes import Shape
+from sfumato.errors import ArtefactError, ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn.start import check_start
 from sfumato.networks.weights import no_larger_than, take_weights
@@ -55,40 +65,65 @@ def kind_of(data: LabelledImages) -> str:
 
 
 def training_card(
-    data: LabelledImages,
-    settings: Mapping[str, Any],
-    *,
-    seed: int,
-    precision: str,
-    device: torch.device | None,
-    **more: Any,
+    data: LabelledImages, config: Any, *, seed: int, device: torch.device | None = None, **more: Any
 ) -> dict[str, Any]:
-    """The training part of a model's card, with `more` of a method's own."""
+    """The training part of a model's card, with `more` of a method's own; of `validation`, the digest."""
+    settings = dataclasses.asdict(config)
+    if "validation" in more:
+        more["validation"] = None if more["validation"] is None else more["validation"].digest
+    if "precision" in settings:
+        more["precision"] = resolve(config.precision, device)
     return {
-        "config": dict(settings),
+        "config": {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()},
+        "shape": list(data.images.shape[1:]),
         "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
         "seed": seed,
-        "precision": resolve(precision, device),
         "privacy_spent": None,  # of the TRAINING images: these methods protect users' images, not these
         **more,
     }
 
 
-def check_least(config: Any, **least: int) -> None:
-    """Raises ConfigError for a setting below its least value, unless it is None.
+class Episodic:
+    """Settings of a training in episodes: their shapes, and the learning rate, which is halved at times."""
 
-    Also for a learning rate that is not above 0, and for an unknown start or precision.
+    @property
+    def episode(self: Any) -> Shape:
+        """The shape of a training episode."""
+        return Shape(way=self.way, shot=self.shot, queries=self.queries)
+
+    @property
+    def validation_episode(self: Any) -> Shape:
+        """The shape of a validation episode."""
+        return Shape(way=self.validation_way, shot=self.validation_shot, queries=self.validation_queries)
+
+    def rate_at(self: Any, epoch: int) -> float:
+        """The learning rate of an epoch, counted from 0."""
+        return float(self.learning_rate * 0.5 ** (epoch // self.halve_every))
+
+
+def check_least(config: Any, **least: int) -> None:
+    """Raises ConfigError for a setting below its least value, unless it is None, and for wrong common ones.
+
+    These are the learning rate, the start, the precision and the shapes of episodes.
     """
     for name, bound in least.items():
         value = getattr(config, name)
-        if value is not None and value < bound:
-            raise ConfigError(f"{name}={value}: at least {bound}")
+        if value is not None and not bound <= value < math.inf:
+            raise ConfigError(f"{name}={value:g}: at least {bound}")
     if not 0 < config.learning_rate < math.inf:
         raise ConfigError(f"learning_rate={config.learning_rate:g}: above 0 (such as 0.001)")
     if hasattr(config, "start"):
         check_start(config.start)
     if hasattr(config, "precision"):
         resolve(config.precision)
+    if isinstance(config, Episodic):
+        _ = config.episode, config.validation_episode  # a Shape checks itself
+
+
+def check_known(kind: str, name: str, known: Collection[str]) -> None:
+    """Raises ConfigError for a name that is not known."""
+    if name not in known:
+        raise ConfigError(f"no {kind} is called {name!r}: {did_you_mean(name, known)}")
 
 
 def finite(number: float) -> float | None:
@@ -97,11 +132,8 @@ def finite(number: float) -> float | None:
 
 
 def make_portable(card: Mapping[str, Any]) -> dict[str, Any]:
-    """A card for saving: its specs without folders."""
-    saved = dict(card)
-    if "spec" in saved:
-        saved["spec"] = portable(saved["spec"])
-    return saved
+    """A card for saving: its spec without folders."""
+    return {key: portable(value) if key == "spec" else value for key, value in card.items()}
 
 
 def protection_of(spec: str, digest: str | None, path: str | os.PathLike[str]) -> Protection:
@@ -125,15 +157,13 @@ def load_model(
     kind: str,
     schema: type[artefacts.Card],
     untrained: Callable[[dict[str, Any]], _Model],
+    cure: str = "",
 ) -> _Model:
-    """Reads an artefact into the model that `untrained` makes of its card.
-
-    Raises ArtefactError: damaged, foreign, or of another kind.
-    """
+    """Reads an artefact into the model that `untrained` makes of its card; ArtefactError for others."""
     tensors, card = artefacts.load(path, kind=kind, schema=schema)
     with describing(path, kind), no_larger_than(tensors):
         model = untrained(card)
-    take_weights(model, tensors, path)
+    take_weights(model, tensors, path, cure=cure)
     return model.eval()
 
 
@@ -146,6 +176,11 @@ def describing(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
         raise ArtefactError(
             f"{path}: damaged, or of another version: its card does not describe a {kind}: {error}"
         ) from error
+
+
+def in_batches(function: Callable[[Tensor], Tensor], rows: Tensor, most: int = 256) -> Tensor:
+    """The result of a function for all rows, computed for 256 at a time."""
+    return torch.cat([function(part) for part in rows.split(most)])
 
 
 def as_input(images: Tensor, device: torch.device) -> Tensor:
@@ -161,13 +196,13 @@ def check_shape(images: Tensor, shape: Sequence[int], learner: str, source: str 
 
 
 def count_in_words(classes: int) -> str:
-    """A number of classes in words."""
+    """Such as "1 class"."""
     return "1 class" if classes == 1 else f"{classes} classes"
 
 
 def check_apart(data: LabelledImages, targets: Sequence[str], sensitive: Sequence[str], learner: str) -> None:
     """Raises DataError for a label to keep and to remove, under one name or two."""
-    for target, name in ((target, name) for target in targets for name in sensitive):
+    for target, name in product(targets, sensitive):
         if data.are_one(target, name):
             alias = "" if name == target else f" under the name {name!r}"
             raise DataError(
@@ -178,10 +213,7 @@ def check_apart(data: LabelledImages, targets: Sequence[str], sensitive: Sequenc
 def classes_of(
     data: LabelledImages, target: str, learner: str, *others: LabelledImages | None
 ) -> tuple[str, ...]:
-    """The names of the classes to learn, ascending by code.
-
-    Raises DataError for fewer than two, and for classes that only other images have.
-    """
+    """The names of the classes to learn, ascending by code. DataError for fewer than two, and others."""
     label = data.label(target)
     classes = tuple(label.names[code] for code in data.classes(target).tolist())
     if len(classes) < 2:

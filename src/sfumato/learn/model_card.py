@@ -6,8 +6,9 @@ artefact knows. A card says only what the file says, or what follows from it.
 
 import html
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,27 +36,15 @@ _WHAT = {
     "semsim-perceptual": "a measure of how alike two images are to people, and how likely they see the same",
     "start": "an encoder with which trainings begin",
 }
+_PROTECT = "sfumato protect PHOTOS RELEASED --with "
 _USED = {
-    codes.KIND: ("sfumato protect PHOTOS RELEASED --with code:artefact={path}", "sfumato serve {path}"),
-    feature.KIND: (
-        "sfumato protect PHOTOS RELEASED --with feature:artefact={path},noise=0.3",
-        "sfumato serve {path}",
-    ),
-    mask.KIND: ("sfumato protect PHOTOS RELEASED --with mask:artefact={path}",),
-    answer.KIND: ("sfumato protect PHOTOS RELEASED --with answer:artefact={path}",),
-    "few-shot": ("sfumato serve {path}",),
-    "meta": ("sfumato serve {path}",),
-    "semsim": ("sfumato assess ORIGINALS OTHERS --semsim {path}",),
-    "semsim-perceptual": ("sfumato assess ORIGINALS OTHERS --semsim {path}",),
+    codes.KIND: (_PROTECT + "code:artefact={path}", "sfumato serve {path}"),
+    feature.KIND: (_PROTECT + "feature:artefact={path},noise=0.3", "sfumato serve {path}"),
+    mask.KIND: (_PROTECT + "mask:artefact={path}",),
+    answer.KIND: (_PROTECT + "answer:artefact={path}",),
+    **dict.fromkeys(("few-shot", "meta"), ("sfumato serve {path}",)),
+    **dict.fromkeys(("semsim", "semsim-perceptual"), ("sfumato assess ORIGINALS OTHERS --semsim {path}",)),
 }
-
-
-@dataclass(frozen=True)
-class Section:
-    """A heading, and its sentences or commands."""
-
-    heading: str
-    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -63,42 +52,33 @@ class ModelCard:
     """The statements about an artefact."""
 
     name: str  # of its file
-    sections: tuple[Section, ...]  # in reading order
+    sections: Mapping[str, tuple[str, ...]]  # heading -> sentences or commands, in reading order
     card: Mapping[str, Any]  # of the artefact, as it was saved
 
     def as_text(self) -> str:
         """Text for a terminal."""
-        parts = [
-            f"{each.heading}\n" + "".join(f"  {printable(line)}\n" for line in each.lines)
-            for each in self.sections
-        ]
-        return "\n".join([f"{printable(self.name)}\n", *parts])
-
-    def as_markdown(self) -> str:
-        """Markdown for a code host or a site."""
-        parts = [
-            f"## {each.heading}\n\n" + "".join(f"- {line}\n" for line in each.lines) for each in self.sections
-        ]
-        return "\n".join([f"# {self.name}\n", *parts])
+        return f"{printable(self.name)}\n" + self._walk(printable, "\n{}\n", "  {}\n", "")
 
     def as_html(self) -> str:
         """A page that needs nothing else, and loads nothing from other hosts."""
-        parts = [
-            f"<h2>{html.escape(each.heading)}</h2>\n<ul>\n"
-            + "".join(f"<li>{html.escape(line)}</li>\n" for line in each.lines)
-            + "</ul>\n"
-            for each in self.sections
-        ]
         title = html.escape(self.name)
+        parts = self._walk(html.escape, "<h2>{}</h2>\n<ul>\n", "<li>{}</li>\n", "</ul>\n")
         return (
             '<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>{title}</title>\n<style>{_STYLE}</style>\n<h1>{title}</h1>\n{''.join(parts)}</html>\n"
+            f"<title>{title}</title>\n<style>{_STYLE}</style>\n<h1>{title}</h1>\n{parts}</html>\n"
         )
+
+    def _walk(self, safe: Callable[[str], str], heading: str, line: str, end: str) -> str:
+        parts = (
+            [heading.format(safe(title)), *(line.format(safe(words)) for words in lines), end]
+            for title, lines in self.sections.items()
+        )
+        return "".join(chain.from_iterable(parts))
 
     def as_json(self) -> dict[str, Any]:
         """The sections and the card itself, fit for JSON."""
-        sections = {each.heading: list(each.lines) for each in self.sections}
+        sections = {heading: list(lines) for heading, lines in self.sections.items()}
         return {"name": self.name, "sections": sections, "card": dict(self.card)}
 
 
@@ -116,36 +96,33 @@ def describe(path: str | Path, *, measured: Sequence[str] = ()) -> ModelCard:
     kind = str(artefacts.read_card(path).get("kind"))
     _, card = artefacts.load(path, kind=kind)
     what = _WHAT.get(kind, f"an artefact of kind {kind!r}")
+    version = card.get("version") or "of an unknown version"
     # A spec cannot write every path, such as one with a comma: the protection reads a link.
     with tempfile.TemporaryDirectory() as folder, describing(path, kind):
         link = Path(folder) / "artefact.safetensors"
         link.symlink_to(path.resolve())
-        sections = [
-            Section("What it is", (f"{what[0].upper()}{what[1:]}.", *_origin(path, card))),
-            Section("What it was trained on and for", _training(card)),
-            Section("What is proved", _guarantees(link, kind, card)),
-            Section("Accuracy", _accuracy(card)),
-            Section("Adversaries", tuple(measured) or (_NOT_ATTACKED,)),
-            Section("Limits", _limits(card)),
-            Section("Licence", _licence(card)),
-        ]
+        sections = {
+            "What it is": (f"{what[0].upper()}{what[1:]}.", f"Saved by sfumato {version}.", _WHOLE),
+            "What it was trained on and for": _training(card),
+            "What is proved": _guarantees(link, kind, card),
+            "Accuracy": _accuracy(card),
+            "Adversaries": tuple(measured) or (_NOT_ATTACKED,),
+            "Limits": _limits(card),
+            "Licence": _licence(card),
+        }
     if kind in _USED:
         name = path.name if "," in str(path) else path  # of the present folder
-        sections.append(Section("How to use it", tuple(line.format(path=name) for line in _USED[kind])))
-    return ModelCard(path.name, tuple(sections), card)
+        sections["How to use it"] = tuple(line.format(path=name) for line in _USED[kind])
+    return ModelCard(path.name, sections, card)
 
 
+_WHOLE = "The file is as it was saved: card and weights have its digest."
+_CHOSEN = "Validation images also chose the best epoch, so new images may be classified a little worse."
+_UNSAID = "The file does not say."
 _NOT_ATTACKED = (
     "The file records no attack on its releases. `sfumato demo` and `sfumato study run` try all "
     "adversaries; an artefact in the folder of such a run is shown with what they found."
 )
-
-
-def _origin(path: Path, card: Mapping[str, Any]) -> tuple[str, ...]:
-    return (
-        f"Saved by sfumato {card.get('version') or 'of an unknown version'}.",
-        "The file is as it was saved: card and weights have its digest.",
-    )
 
 
 def _training(card: Mapping[str, Any]) -> tuple[str, ...]:
@@ -159,14 +136,13 @@ def _training(card: Mapping[str, Any]) -> tuple[str, ...]:
     if sensitive := card.get("sensitive"):
         names = sensitive if isinstance(sensitive, str) else ", ".join(sensitive)
         lines.append(f"Trained to hide: {names}.")
-    shape = card.get("shape") or card.get("image")
-    if shape:
+    if shape := card.get("shape") or card.get("image"):
         channels, height, width = shape
-        colour = "colour" if channels == 3 else "grey" if channels == 1 else f"{channels} channels"
+        colour = {1: "grey", 3: "colour"}.get(channels, f"{channels} channels")
         lines.append(f"It takes images of {width}x{height} pixels, in {colour}.")
     if spec := card.get("spec"):
         lines.append(f"It takes releases of: {spec}.")
-    return tuple(lines) or ("The file does not say.",)
+    return tuple(lines) or (_UNSAID,)
 
 
 def _classes(classes: Any) -> str:
@@ -178,21 +154,20 @@ def _classes(classes: Any) -> str:
     return f"{len(classes)} classes: {shown}."
 
 
+# What devices apply: the protection of a file, by the settings of its training.
+_RELEASED: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
+    codes.KIND: lambda path, of: codes.Code(path, **{k: of.get(k) for k in ("norm", "noise", "flip")}),
+    feature.KIND: lambda path, of: feature.Feature(path, noise=0.0),
+    mask.KIND: lambda path, of: mask.Mask(path),
+    answer.KIND: lambda path, of: answer.Answer(path),
+}
+
+
 def _guarantees(path: Path, kind: str, card: Mapping[str, Any]) -> tuple[str, ...]:
     lines = []
     shape = card.get("shape") or card.get("image")
-    if shape and kind in (codes.KIND, feature.KIND, mask.KIND, answer.KIND):
-        settings = card.get("config", {})
-        protection: Any
-        if kind == codes.KIND:
-            given = {name: settings.get(name) for name in ("norm", "noise", "flip")}
-            protection = codes.Code(str(path), **given)
-        elif kind == feature.KIND:
-            protection = feature.Feature(str(path), noise=0.0)
-        elif kind == mask.KIND:
-            protection = mask.Mask(str(path))
-        else:
-            protection = answer.Answer(str(path))
+    if shape and kind in _RELEASED:
+        protection = _RELEASED[kind](str(path), card.get("config", {}))
         lines.append(f"About the person on a release: {naming_words(protection, tuple(shape))}.")
         if protection.guarantee(tuple(shape)) is not None:
             lines.append(f"About its pixels: {guarantee_words(protection, tuple(shape))}.")
@@ -211,40 +186,28 @@ def _of_spec(spec: str, shape: tuple[int, int, int]) -> str:
 
 
 def _accuracy(card: Mapping[str, Any]) -> tuple[str, ...]:
+    test, accuracies = card.get("test"), card.get("accuracies")
+    tested = _test_sentence(test) if isinstance(test, Mapping) else []
+    for key in ("shared", "left_out"):
+        if isinstance(said := card.get(key), list):
+            tested += [f"Of its data, {line}." for line in said]
     lines = []
-    said = [words for key in ("shared", "left_out") if isinstance(words := card.get(key), list)]
-    tested = (
-        *_test_sentences(card.get("test")),
-        *(f"Of its data, {line}." for lines in said for line in lines),
-    )
     if isinstance(share := card.get("validation_accuracy"), int | float):
         lines.append(f"{share:.1%} of validation images.")
-    for label, value in (
-        (card.get("accuracies") or {}).items() if isinstance(card.get("accuracies"), Mapping) else ()
-    ):
+    for label, value in (accuracies if isinstance(accuracies, Mapping) else {}).items():
         lines.append(f"{value:.1%} of validation images, of {label}.")
-    if not lines:
-        return tested or ("The file does not say.",)
-    return (
-        *tested,
-        *lines,
-        "Validation images also chose the best epoch, so new images may be classified a little worse.",
-    )
+    if lines:
+        lines.append(_CHOSEN)
+    return tuple(tested + lines) or (_UNSAID,)
 
 
-def _test_sentences(test: Any) -> tuple[str, ...]:
-    """The sentences of a card about the test after the training."""
-    if not isinstance(test, Mapping):
-        return ()
+def _test_sentence(test: Mapping[str, Any]) -> list[str]:
     mean, low, high, number = (test.get(name) for name in ("mean", "low", "high", "number"))
     if not all(isinstance(value, int | float) for value in (mean, low, high, number)):
-        return ()
-    over = f"{number:,} test {test.get('over')}"
-    chance = test.get("chance")
+        return []
+    over, chance = f"{number:,} test {test.get('over')}", test.get("chance")
     beside = f"; guessing has {chance:.1%}" if isinstance(chance, int | float) else ""
-    return (
-        f"{mean:.1%} in the test, with a 95% interval from {low:.1%} to {high:.1%}, over {over}{beside}.",
-    )
+    return [f"{mean:.1%} in the test, with a 95% interval from {low:.1%} to {high:.1%}, over {over}{beside}."]
 
 
 def _limits(card: Mapping[str, Any]) -> tuple[str, ...]:
@@ -276,7 +239,5 @@ def _licence(card: Mapping[str, Any]) -> tuple[str, ...]:
     settings = card.get("config")
     encoder = settings.get("encoder") or settings.get("network") if isinstance(settings, Mapping) else None
     if isinstance(encoder, str) and is_pretrained(encoder):
-        lines.append(
-            f"It holds the weights of another network, {encoder}, whose licence holds for this file."
-        )
+        lines.append(f"It holds the weights of the encoder {encoder}, whose licence holds for this file.")
     return tuple(lines)

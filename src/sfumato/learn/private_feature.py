@@ -17,7 +17,7 @@ work; "adversarial" reverses the gradient of a network that names people (Ganin 
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -40,6 +40,7 @@ from sfumato.learn.method import (
     check_shape,
     classes_of,
     count_in_words,
+    in_batches,
     load_model,
     training_card,
 )
@@ -47,11 +48,16 @@ from sfumato.networks.weights import initial_weights
 from sfumato.protect.feature import KIND, DeviceSide, FeatureCard, make_sides
 
 VARIANTS = ("network", "simple", "dpfe", "log-rank", "adversarial")
+LEARNER, _CHECKPOINT = "private feature", "private feature checkpoint"
+_PCA_IMAGES = 2048  # the most images for the principal components
+_ADVERSARY_WIDTH = 128
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureConfig:
-    """The settings of training a private feature. The paper gives `dimension`, the networks, and Adam.
+    """The settings of training a private feature; for those that are not here see learn.method.
+
+    The paper gives `dimension`, the networks, and Adam.
 
     Attributes:
         widths: of the attribute network, see TinyDarknet.
@@ -65,12 +71,8 @@ class FeatureConfig:
         attribute_epochs: the first stage, of the network without auto-encoder.
         simple_epochs: the second stage, for the attributes alone.
         private_epochs: the last stage, which "simple" skips.
-        batch: images a step. Gradients are not accumulated over parts of a batch: batch norm and Eq. (7)
-            would see each by itself.
         pairs: the images of a batch, in the last stage, that are there for another of the same identity.
             Eq. (7) has them by chance: hardly any, with many identities.
-        learning_rate: of Adam.
-        precision: see `sfumato.base.hardware`.
     """
 
     widths: tuple[int, ...] = (16, 32, 64, 128, 128, 64, 64)
@@ -91,9 +93,8 @@ class FeatureConfig:
             raise ConfigError(f"widths={self.widths}: seven numbers of at least 1, as TinyDarknet takes them")
         if self.variant not in VARIANTS:
             raise ConfigError(f"variant={self.variant}: choose {', '.join(VARIANTS)}")
-        if not 0 <= self.beta < math.inf:
-            raise ConfigError(f"beta={self.beta:g}: at least 0, which adds no privacy")
-        check_least(self, dimension=1, attribute_epochs=1, simple_epochs=1, private_epochs=1, pairs=1)
+        stages = {"attribute_epochs": 1, "simple_epochs": 1, "private_epochs": 1}
+        check_least(self, **stages, dimension=1, pairs=1, beta=0)
         least = max(4, 2 * self.pairs)
         if self.batch < least:
             raise ConfigError(
@@ -118,10 +119,6 @@ def config_of(card: dict[str, Any]) -> FeatureConfig:
     return FeatureConfig(**card["config"] | {"widths": tuple(card["config"]["widths"])})
 
 
-LEARNER = "private feature"
-BATCH = 256  # images, or features, that go through the networks at once
-
-
 class CloudSide(nn.Module):
     """The network after the private feature. State: its weights. (N, d) -> (N, outputs) logits."""
 
@@ -143,9 +140,7 @@ class FeatureModel(nn.Module):
 
     def __init__(self, device: DeviceSide, cloud: CloudSide, *, card: dict[str, Any]) -> None:
         super().__init__()
-        self.device = device
-        self.cloud = cloud
-        self.card = card
+        self.device, self.cloud, self.card = device, cloud, card
         self.adversary: nn.Module | None = None
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -162,15 +157,23 @@ class FeatureModel(nn.Module):
     @torch.no_grad()
     def features(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32, without noise. Raises DataError for other sizes."""
-        check_batch(images)
-        self._check(images)
         if self.is_network:
             raise ConfigError("a network without auto-encoder has no feature: train a simple variant of it")
-        self.eval()
-        device = device_of(self)
-        return torch.cat([self.device(as_input(part, device)) for part in images.split(BATCH)]).to(
-            images.device
-        )
+        return self._infer(self.device, images)
+
+    @torch.no_grad()
+    def classify(self, images: Tensor) -> dict[str, Tensor]:
+        """(N, C, H, W) uint8 -> target -> (N, classes) float32 logits, by both sides, without noise.
+
+        Raises DataError for other sizes.
+        """
+        return self.by_target(self._infer(self.outputs, images))
+
+    def _infer(self, function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+        check_batch(images)
+        check_shape(images, self.card["shape"], "extractor")
+        device = device_of(self.eval())
+        return in_batches(lambda part: function(as_input(part, device)), images).to(images.device)
 
     @property
     def is_network(self) -> bool:
@@ -179,40 +182,17 @@ class FeatureModel(nn.Module):
 
     def outputs(self, images: Tensor) -> Tensor:
         """(N, C, H, W) float32 -> (N, outputs) logits of all attributes, in the current mode."""
-        return (
-            self.without_feature(images)
-            if self.is_network
-            else torch.as_tensor(self.cloud(self.device(images)))
-        )
+        if self.is_network:
+            return self.without_feature(images)
+        return torch.as_tensor(self.cloud(self.device(images)))
 
     def without_feature(self, images: Tensor) -> Tensor:
-        """Gives the same by the attribute network alone, past the auto-encoder."""
+        """The same by the attribute network alone, past the auto-encoder."""
         return torch.as_tensor(self.cloud.analyser(self.device.extractor(images)))
 
     @torch.no_grad()
-    def classify(self, images: Tensor) -> dict[str, Tensor]:
-        """(N, C, H, W) uint8 -> target -> (N, classes) float32 logits, by both sides, without noise.
-
-        Raises DataError for other sizes.
-        """
-        self._check(images)
-        self.eval()
-        device = device_of(self)
-        logits = torch.cat([self.outputs(as_input(part, device)) for part in images.split(BATCH)])
-        return self.by_target(logits.to(images.device))
-
-    def _check(self, images: Tensor) -> None:
-        check_batch(images)
-        check_shape(images, self.card["shape"], "extractor")
-
-    @torch.no_grad()
     def attributes(self, features: Tensor) -> dict[str, Tensor]:
-        """(N, d) features, noisy or not -> target -> (N, classes) float32 logits.
-
-        Raises:
-            ConfigError: this is a network, which reads no features.
-            DataError: features of another dimension, or that are not finite.
-        """
+        """(N, d) finite features, noisy or not -> target -> (N, classes) float32 logits."""
         if self.is_network:
             raise ConfigError(
                 "a network without auto-encoder reads no features: train a simple variant of it"
@@ -222,9 +202,8 @@ class FeatureModel(nn.Module):
             raise DataError(f"features of {tuple(features.shape)}: this model reads (N, {wanted})")
         if not features.isfinite().all():
             raise DataError("features that are not finite: leave these images out")
-        self.eval()
-        device = device_of(self)
-        logits = torch.cat([self.cloud(part.to(device)) for part in features.split(BATCH)])
+        device = device_of(self.eval())
+        logits = in_batches(lambda part: self.cloud(part.to(device)), features)
         return self.by_target(logits.to(features.device))
 
     def by_target(self, logits: Tensor) -> dict[str, Tensor]:
@@ -252,8 +231,7 @@ def load(path: str | os.PathLike[str]) -> FeatureModel:
 def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None = None) -> dict[str, float]:
     """Target -> the share of clean images whose attribute is named correctly.
 
-    `features`: (N, d) of these images, with noise for example; None for those without. Raises DataError for
-    no images, or of another size or unknown classes, and for features that are not one an image.
+    `features`: (N, d) of these images, with noise for example; None for those without.
     """
     codes = codes_of(model, data)
     if not len(data) or (features is not None and len(features) != len(data)):
@@ -265,7 +243,7 @@ def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None 
 
 
 def make_untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
-    """Makes the model of a card's settings, with initial weights from `seed`. Raises as train does."""
+    """Makes the model of a card's settings, with initial weights from `seed`."""
     dimension = card["config"]["dimension"]
     with initial_weights(seed):
         device, analyser, between = make_sides(card)
@@ -279,7 +257,7 @@ def make_untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
 
 
 def codes_of(model: FeatureModel, data: LabelledImages) -> Tensor:
-    """(N, T) int64, the class of each target. Raises DataError for classes that were not trained on."""
+    """(N, T) int64, the class of each target."""
     columns = [method.codes_of(data, target, names, LEARNER) for target, names in model.classes.items()]
     return torch.stack(columns, 1)
 
@@ -374,14 +352,9 @@ def embed(model: FeatureModel, images: Tensor) -> None:
 
     Source: Osia et al. 2018, Procedure 1. Promises: with as many dimensions as the output has, the network
     computes the same as without auto-encoder; with fewer, decoder and encoder are the best linear ones.
-
-    Raises:
-        DataError: the images have no more directions than N - 1, and the feature has.
     """
-    model.eval()
-    device = device_of(model)
-    parts = [model.device.extractor(as_input(part, device)).flatten(1) for part in images.split(BATCH)]
-    outputs = torch.cat(parts).double()  # (N, D)
+    device, extractor = device_of(model.eval()), model.device.extractor
+    outputs = in_batches(lambda part: extractor(as_input(part, device)).flatten(1), images).double()  # (N, D)
     dimension = model.device.encoder.out_features
     if dimension > len(outputs) - 1:
         raise DataError(
@@ -413,8 +386,8 @@ def embed(model: FeatureModel, images: Tensor) -> None:
 def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
     """Gives every batch norm its statistics over some images, with the present weights.
 
-    Running averages lag behind weights that still move. The loss of Eq. (7) moves its own input,
-    a feature of variance 1, and a lag that is harmless to a classifier makes features of another variance.
+    Running averages lag behind weights that still move: the loss of Eq. (7) moves its own input, a feature of
+    variance 1, and the lag makes features of another variance.
     """
     norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d)]
     momenta = [norm.momentum for norm in norms]
@@ -431,10 +404,9 @@ def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
 
 def measure(model: FeatureModel, images: Tensor) -> None:
     """Gives a model C of Procedure 2, of the features of (N, C, H, W) uint8 images; a network has none."""
-    if model.is_network:
-        return
-    features = model.features(images).double()
-    model.device.covariance.copy_(features.T.cov().reshape_as(model.device.covariance))
+    if not model.is_network:
+        features = model.features(images).double()
+        model.device.covariance.copy_(features.T.cov().reshape_as(model.device.covariance))
 
 
 # The settings of a stage and those after it.
@@ -445,19 +417,8 @@ _OF_LATER_STAGES = {
 
 
 def begin_with(begin: FeatureModel, model: FeatureModel) -> int:
-    """Gives a model the weights of one of an earlier stage; returns the epochs of that one.
-
-    Raises:
-        ConfigError: it is of other data or settings, or not of an earlier stage.
-    """
-    check_begin(begin.card, model.card)
-    take_over(begin, model)
-    model.card["begun"] = begin.card["config"]["variant"]
-    return config_of(begin.card).epochs
-
-
-def check_begin(begun: dict[str, Any], card: dict[str, Any]) -> None:
-    """Raises ConfigError unless the one is the card of the other before its later stages."""
+    """Gives a model the weights of one of an earlier stage; returns the epochs of that one."""
+    begun, card = begin.card, model.card
     variant, asked = begun["config"]["variant"], card["config"]["variant"]
     if variant not in _OF_LATER_STAGES or VARIANTS.index(variant) >= VARIANTS.index(asked):
         raise ConfigError(
@@ -471,12 +432,15 @@ def check_begin(begun: dict[str, Any], card: dict[str, Any]) -> None:
         return config | {"data": of["data"]["digest"]}
 
     theirs, ours = settings(begun), settings(card)
-    differ = [name for name in ours if theirs[name] != ours[name]]
-    if differ:
-        raise ConfigError(
-            f"a model to begin with of {differ[0]}={theirs[differ[0]]}, and {ours[differ[0]]} is wanted: "
-            "train both with the same data and settings"
-        )
+    for name in ours:
+        if theirs[name] != ours[name]:
+            raise ConfigError(
+                f"a model to begin with of {name}={theirs[name]}, and {ours[name]} is wanted: "
+                "train both with the same data and settings"
+            )
+    take_over(begin, model)
+    card["begun"] = variant
+    return config_of(begun).epochs
 
 
 def take_over(begin: FeatureModel, model: FeatureModel) -> None:
@@ -487,12 +451,6 @@ def take_over(begin: FeatureModel, model: FeatureModel) -> None:
     weights = begin.device.extractor.state_dict() | begin.cloud.analyser.state_dict()
     for half in (model.device.extractor, model.cloud.analyser):
         half.load_state_dict({name: weights[name] for name in half.state_dict()})
-
-
-_CHECKPOINT = "private feature checkpoint"
-_PCA_IMAGES = 2048  # the most images for the principal components
-_ADVERSARY_WIDTH = 128
-_LOSSES = {"dpfe": privacy_loss, "log-rank": log_rank_loss}  # that need no adversary
 
 
 def train(
@@ -516,33 +474,23 @@ def train(
         targets: the labels to keep.
         sensitive: the label to remove.
         validation: other images, whose accuracies go on the card; their identities may be new.
-        begin: a model of the variant "network" or "simple", of the same data, seed and settings except those
-            of later stages. Only these are then trained, with a new optimiser.
+        begin: a model of an earlier stage, of the same data, seed and settings up to there. Only later stages
+            are then trained, with a new optimiser.
         seed, checkpoint, progress, losses, device: see learn.method.
 
-    Raises:
-        DataError: no target or one with fewer than two classes, a target that is also sensitive, no identity
-            with two images, images that are too small, or classes that are only in `validation`.
-        ConfigError: no such layer, or one whose output has fewer dimensions than the feature; or an
-            unsuitable `begin`.
+    Raises DataError for what `trainable` refuses, and ConfigError for no such layer, for one whose output has
+    fewer dimensions than the feature, and for an unsuitable `begin`.
     """
-    card = training_card(
-        data,
-        {**asdict(config), "widths": list(config.widths)},
-        seed=seed,
-        precision=config.precision,
-        device=device,
-        shape=list(data.images.shape[1:]),
-        classes=trainable(data, config, targets, sensitive, validation),  # fails now, not after training
-        sensitive=sensitive,
-        validation=None if validation is None else validation.digest,
-    )
+    classes = trainable(data, config, targets, sensitive, validation)  # fails now, not after training
+    own = {"classes": classes, "sensitive": sensitive, "validation": validation}
+    card = training_card(data, config, seed=seed, device=device, **own)
     model = make_untrained(card, seed=seed)
     codes = codes_of(model, data)
     _, identities = data.label(sensitive).codes.unique(return_inverse=True)
     done = 0 if begin is None else begin_with(begin, model)
     if config.variant == "adversarial":
-        model.adversary = _adversary(config.dimension, int(identities.max()) + 1, seed=seed)
+        with initial_weights(seed):
+            model.adversary = adversary(config.dimension, int(identities.max()) + 1)
     run = Run(model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, device=device)
     run.epoch, sigma = done, silverman(len(data), config.dimension)
 
@@ -558,15 +506,8 @@ def train(
         batch = (data.images[rows], codes[rows], identities[rows])
         return run.minimise(stage_loss(model, config, config.stage(run.epoch), *batch, sigma=sigma))
 
-    fit(
-        run,
-        batches,
-        step,
-        epochs=config.epochs,
-        checkpoint=checkpoint,
-        progress=progress,
-        losses=losses,
-    )
+    more: dict[str, Any] = {"checkpoint": checkpoint, "progress": progress, "losses": losses}
+    fit(run, batches, step, epochs=config.epochs, **more)
     model.adversary = None
     card["epochs"] = run.epoch
     settle(model, data.images[_order(data, seed, config.epochs)[1]], batch=config.batch)
@@ -608,10 +549,9 @@ def stage_loss(
     *,
     sigma: float,
 ) -> Tensor:
-    """The loss of a stage: the attributes' cross-entropies, and the privacy of the variant.
+    """The loss of a stage: the attributes' cross-entropies, and the privacy of the variant; see silverman.
 
-    Of (B, C, H, W) uint8 images, (B, T) int64 codes of the targets, and (B,) int64 identities. `sigma`: see
-    silverman.
+    Of (B, C, H, W) uint8 images, (B, T) int64 codes of the targets, and (B,) int64 identities.
     """
     device = device_of(model)
     codes, identities = to_device(codes, device), to_device(identities, device)
@@ -622,17 +562,15 @@ def stage_loss(
         else:
             features = model.device(ready)
             logits = model.cloud(features)
-    heads = model.by_target(logits.float()).values()
-    loss = torch.stack(
-        [functional.cross_entropy(head, code) for head, code in zip(heads, codes.T, strict=True)]
-    ).sum()
+    heads = zip(model.by_target(logits.float()).values(), codes.T, strict=True)
+    loss = torch.stack([functional.cross_entropy(head, code) for head, code in heads]).sum()
     if stage in ("network", "simple"):
         return loss
-    if stage in _LOSSES:
-        return loss + _LOSSES[stage](features, identities, beta=config.beta, sigma=sigma)
-    adversary = model.adversary
-    assert adversary is not None
-    guesses = adversary(reverse_gradient(features, config.beta))
+    if stage != "adversarial":
+        privacy = privacy_loss if stage == "dpfe" else log_rank_loss
+        return loss + privacy(features, identities, beta=config.beta, sigma=sigma)
+    assert model.adversary is not None
+    guesses = model.adversary(reverse_gradient(features, config.beta))
     return loss + functional.cross_entropy(guesses, identities)
 
 
@@ -642,8 +580,8 @@ def _order(data: LabelledImages, seed: int, epoch: int) -> tuple[torch.Generator
     return draw, torch.randperm(len(data), generator=draw)
 
 
-def _adversary(dimension: int, identities: int, *, seed: int) -> nn.Module:
-    with initial_weights(seed):
-        return nn.Sequential(
-            nn.Linear(dimension, _ADVERSARY_WIDTH), nn.ReLU(), nn.Linear(_ADVERSARY_WIDTH, identities)
-        )
+def adversary(dimension: int, classes: int) -> nn.Module:
+    """A network that names one of some classes by a feature or a code."""
+    return nn.Sequential(
+        nn.Linear(dimension, _ADVERSARY_WIDTH), nn.ReLU(), nn.Linear(_ADVERSARY_WIDTH, classes)
+    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from sfumato.episodes import Shape
 
@@ -23,18 +24,24 @@ def prototype_logits(queries: Tensor, prototypes: Tensor) -> Tensor:
 
     Source: Snell et al. 2017, Eq. (2); Parnami et al. 2022, Eq. (3).
     """
-    squares = prototypes.square().sum(-1)
-    cross = queries @ prototypes.mT
-    return 2 * cross - queries.square().sum(-1, keepdim=True) - squares[..., None, :]
+    own, others = queries.square().sum(-1, keepdim=True), prototypes.square().sum(-1)[..., None, :]
+    return 2 * (queries @ prototypes.mT) - own - others
+
+
+def prototypical_loss(embeddings: Tensor, shape: Shape, scale: Tensor | float = 1.0) -> Tensor:
+    """The mean negative log-likelihood of the queries of one episode, by the prototypes of its support.
+
+    `embeddings`: (N * (K + Q), D), class by class, support before queries; `scale`: of squared distances.
+    """
+    by_class = embeddings.unflatten(0, (shape.way, -1))  # (N, K + Q, D)
+    means = prototypes(by_class[:, : shape.shot])  # (N, D)
+    logits = prototype_logits(by_class[:, shape.shot :].flatten(0, 1), means) * scale  # (N * Q, N)
+    labels = torch.arange(shape.way, device=logits.device).repeat_interleave(shape.queries)
+    return functional.cross_entropy(logits, labels)
 
 
 def episode_accuracies(embeddings: Tensor, places: Tensor, *, shot: int) -> Tensor:
-    """Accuracy of each episode. -> (E,). For arguments see episode_hits."""
-    return episode_hits(embeddings, places, shot=shot).mean((1, 2))
-
-
-def episode_hits(embeddings: Tensor, places: Tensor, *, shot: int) -> Tensor:
-    """Which queries are right. (n, D) embeddings, (E, N, K + Q) indices of them -> (E, N, Q), 0 or 1.
+    """Accuracy of each episode. (n, D) embeddings, (E, N, K + Q) indices of them -> (E,).
 
     Fast, for many episodes in training. A study states the results of gallery.answers_of_episodes. The
     first `shot` indices of each class are its support, the rest its queries. The first of ties is taken,
@@ -47,7 +54,7 @@ def episode_hits(embeddings: Tensor, places: Tensor, *, shot: int) -> Tensor:
         means = prototypes(vectors[:, :, :shot])  # (e, N, D)
         logits = prototype_logits(vectors[:, :, shot:].flatten(1, 2), means)  # (e, N * Q, N)
         hits.append((logits.unflatten(1, (way, -1)).argmax(-1) == torch.arange(way)[:, None]).float())
-    return torch.cat(hits)
+    return torch.cat(hits).mean((1, 2))
 
 
 @dataclass(frozen=True)
@@ -89,11 +96,7 @@ class Accuracy:
 
     @classmethod
     def of_answers(
-        cls,
-        answers: tuple[np.ndarray, np.ndarray | None],
-        images: Tensor,
-        shape: Shape,
-        spec: str,
+        cls, answers: tuple[np.ndarray, np.ndarray | None], images: Tensor, shape: Shape, spec: str
     ) -> "Accuracy":
         """The accuracy of the result of answers_of_episodes, for these queries: (E, N, Q) int64."""
         hits = torch.from_numpy(answers[0]).float()

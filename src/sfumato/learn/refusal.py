@@ -34,12 +34,13 @@ class Interval:
 class Threshold:
     """Decides as a Refusal does; tables of prototypes state no rates of it."""
 
+    # The largest squared distance, divided by 1 + 1/K, that is accepted; K is the number of examples behind
+    # the prototype, plus the worth of a prior in examples.
     threshold: Annotated[float, Field(ge=0)]
 
     def accepts(self, squared_distances: np.ndarray, shots: np.ndarray | float) -> np.ndarray:
         """Which classes accept a query, by its distances from their prototypes of some examples."""
-        accepted: np.ndarray = squared_distances <= self.threshold * (1 + 1 / np.asarray(shots, np.float64))
-        return accepted
+        return np.asarray(squared_distances <= self.threshold * (1 + 1 / np.asarray(shots, np.float64)))
 
 
 @dataclass(frozen=True, config=OF_CARD)
@@ -53,21 +54,13 @@ class Refusal(Threshold):
     The threshold is that of the distance from the query's OWN class, so at least that share is accepted, for
     any number of enrolled classes and of bits. Measured by the nearest class, among five,
     it refused up to 19% of queries among two (drawn codes of 2 bits).
-
-    Attributes:
-        threshold: the largest squared distance, divided by 1 + 1/K, that is accepted; K is the number of
-            examples behind the prototype, plus the worth of a prior in examples.
-        measured: the number of classes of the measurement.
-        classes, shot: how many were enrolled at a time, of so many examples each. Among more classes it
-            refuses fewer.
-        accepted, refused: the shares of queries of enrolled classes, and of others.
     """
 
-    measured: Count
-    classes: Count
-    shot: Count
-    accepted: Interval
-    refused: Interval
+    measured: Count  # classes of the measurement
+    classes: Count  # how many were enrolled at a time; among more it refuses fewer
+    shot: Count  # examples of each
+    accepted: Interval  # the share of queries of enrolled classes
+    refused: Interval  # of others
 
     def __str__(self) -> str:
         return (
@@ -103,8 +96,5 @@ def threshold_of(own: np.ndarray) -> float:
 
 
 def is_useful(accepted: float, refused: float) -> bool:
-    """Whether a refusal is worth using.
-
-    It refuses a tenth of queries of other classes, and twice as large a share of them as of others.
-    """
+    """Whether it refuses a tenth of queries of other classes, twice as large a share of them as of others."""
     return refused >= max(LEAST_REFUSED, 2 * (1 - accepted))

@@ -6,29 +6,26 @@ filters, at any size of images, with one channel or three.
 """
 
 import hashlib
-from functools import lru_cache
-from pathlib import Path
+from functools import cache
 
 import torch
 from torch import Tensor, nn
 
-from sfumato import artefacts
-from sfumato.errors import ArtefactError, ConfigError, did_you_mean
+from sfumato.errors import ConfigError, did_you_mean
 from sfumato.networks import Conv4
 from sfumato.networks.encoders import drawn
+from sfumato.networks.weights import initial_weights
 
 STARTS = ("drawn", "random")
 KIND = "start"
 
-_SUFFIX = ".safetensors"
-
 
 def check_start(name: str) -> None:
-    """Raises ConfigError for an unknown start that is not a file of one either."""
-    if name not in STARTS and not name.endswith(_SUFFIX):
+    """Raises ConfigError for an unknown start."""
+    if name not in STARTS:
         raise ConfigError(
-            f"no start is called {name!r}: {did_you_mean(name, STARTS)}; one of your own is a file of "
-            f"`studies/drawn_start.py`, which ends in {_SUFFIX}"
+            f"no start is called {name!r}: {did_you_mean(name, STARTS)}; weights of your own are an encoder, "
+            "such as encoder=drawn:FILE,rate=0.1"
         )
 
 
@@ -43,7 +40,7 @@ def begin(network: nn.Module, name: str) -> str | None:
     fitting = [part for part in network.modules() if isinstance(part, Conv4) and part.width == drawn.WIDTH]
     if name == "random" or not fitting:
         return None
-    weights = _read(_path(name), _digest(_path(name)))
+    weights = _read()
     for part in fitting:
         own = part.state_dict()
         for key in own.keys() & weights.keys():  # a batch norm may keep no running statistics
@@ -51,12 +48,12 @@ def begin(network: nn.Module, name: str) -> str | None:
     return by_content(name)
 
 
+@cache
 def by_content(name: str) -> str:
-    """The identity of a start, for any path of its file: for cards, and for the digest of settings."""
+    """The identity of a start by its weights: for cards, and for the digest of settings."""
     check_start(name)
-    if name == "random":
-        return name
-    return f"{Path(name).name} {_digest(_path(name))[:12]}"
+    digest = hashlib.sha256(drawn.SHIPPED.read_bytes()).hexdigest()
+    return name if name == "random" else f"{name} {digest[:12]}"
 
 
 # The metadata of a field of settings named `start`. The default was "random" once, and so it is in
@@ -71,19 +68,7 @@ def _first(given: Tensor, own: Tensor) -> Tensor:
     return torch.cat([given, own[:, 3:]], 1)
 
 
-def _path(name: str) -> Path:
-    return drawn.SHIPPED if name == "drawn" else Path(name)
-
-
-def _digest(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise ArtefactError(f"{path}: {error.strerror}: name a file of `studies/drawn_start.py`") from error
-
-
-@lru_cache(maxsize=4)
-def _read(path: Path, digest: str) -> dict[str, Tensor]:
-    """The weights of a file with the digest of a start. Raises ArtefactError for any other."""
-    artefacts.load(path, kind=KIND)
-    return drawn.read(path)
+@cache
+def _read() -> dict[str, Tensor]:
+    with initial_weights():  # a network is made to compare with, whose draws are no caller's
+        return drawn.read(drawn.SHIPPED)

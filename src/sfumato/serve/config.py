@@ -49,10 +49,8 @@ class ServiceConfig:
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}={getattr(self, name)}: must be above 0, or nothing can be sent")
         if self.most_held < self.most_bytes:
-            raise ConfigError(
-                f"most_held={self.most_held}: at least most_bytes={self.most_bytes}, or a body of that size "
-                "never finds room"
-            )
+            words = f"at least most_bytes={self.most_bytes}, or a body of that size never finds room"
+            raise ConfigError(f"most_held={self.most_held}: {words}")
         if not 0 <= self.window <= 1 or not 1 <= self.most_batch <= self.most_waiting:
             raise ConfigError(
                 f"window={self.window:g}, most_batch={self.most_batch}, most_waiting={self.most_waiting}: a "
@@ -60,10 +58,8 @@ class ServiceConfig:
             )
         for origin in self.allow_origins:
             if not re.fullmatch(r"https?://[^/\s*]+", origin):
-                raise ConfigError(
-                    f"{origin!r} is not an origin: write scheme and host, such as https://example.org; '*' "
-                    "is not offered"
-                )
+                words = "write scheme and host, such as https://example.org; '*' is not offered"
+                raise ConfigError(f"{origin!r} is not an origin: {words}")
         if self.confidence not in CONFIDENCES:
             raise ConfigError(f"confidence={self.confidence!r}: {did_you_mean(self.confidence, CONFIDENCES)}")
         if not 0 < self.confidence_step <= 1:

@@ -1,30 +1,21 @@
 """The audits of a folder of released images: who is on them, and all else that they tell."""
 
-import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from sfumato import protect
-from sfumato.audits.findings import Outcome, Report
+from sfumato.audits.findings import Outcome, Report, Risk
+from sfumato.audits.folder import pictures
 from sfumato.audits.folder.findings import SHOWN, Detect, Seen, faces, metadata, protection, see
-from sfumato.audits.folder.naming import NamingConfig, name_people
-from sfumato.audits.folder.pictures import (
-    Listed,
-    Pictures,
-    Release,
-    list_files,
-    read_all,
-    read_pictures,
-    read_vectors,
-    reason_of,
-)
-from sfumato.audits.risks import Risk
+from sfumato.audits.folder.naming import NamingConfig, Tell, name_people
+from sfumato.audits.folder.pictures import Boxes, Listed, Listing, Pictures, Release, Source, list_files
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import DataError, ImageError
+from sfumato.errors import ConfigError, DataError, ImageError
 from sfumato.networks.faces.finding import WEIGHTS
 from sfumato.protect.region import Box, Region, disjoint
 from sfumato.protect.release import IMAGES, KINDS, kind_of
@@ -32,38 +23,75 @@ from sfumato.protect.release import IMAGES, KINDS, kind_of
 _COPIES = 4  # of each known photograph, if a protection draws noise
 
 
-def audit_names(
-    released: str | os.PathLike[str],
-    known: str | os.PathLike[str],
+def audit_folder(
+    released: Source,
     *,
+    known: Source | None = None,
     people: Path | None = None,
-    spec: str = "none",
+    spec: str | None = None,
+    detector: Path | None = None,
     config: NamingConfig | None = None,
-    progress: Callable[[str, int, int], None] = lambda words, done, total: None,
+    progress: Tell = lambda words, done, total: None,
 ) -> Report:
-    """Report how often the people on released images are named from known photographs.
+    """Report how a folder looks protected, and who can still be recognised; frames of videos count, too.
 
-    Args:
-        released, people: see `list_files`.
-        known: see `list_files`; photographs of people by name.
-        spec: the protection, if it is known; "none" for adversaries who do not know it.
-        config: see NamingConfig.
-        progress: see name_people.
-
-    Raises:
-        DataError: see `list_files`, `read_pictures` and `name_people`.
-        SpecError: see protect.parse.
+    Without `known` photographs nobody is named. With a `spec`, people are named and nothing else is looked
+    at, by adversaries who know this protection; "none": they do not know it. `detector` has weights of MTCNN;
+    None for CenterFace, if its extra is installed, or no search for faces.
     """
     config = config or NamingConfig()
-    parsed = protect.parse(spec, takes=KINDS)
+    if spec is not None:
+        if known is None:
+            words = "people are named, and nothing else is looked at: give --known"
+            raise ConfigError(f"--protection {spec}: {words}")
+        return _audit_names(list_files(released, people), known, spec, config, progress)
+    detect, listing = _detector(detector), list_files(released, people, every=True)
+    files, outcome = listing.files, listing.outcome
+    seen, crops = list[Seen](), SHOWN
+    for done, file in enumerate(files, 1):
+        progress("files", done, len(files))
+        try:
+            for number, picture in enumerate(pictures.read_all(file, listing.root)):
+                if isinstance(picture, ImageError):
+                    outcome.leave_out(pictures.reason_of(picture, "further picture of a file"), file.name)
+                    continue
+                seen.append(see(file, number, picture, detect, crops))
+                crops -= len(seen[-1].crops)
+        except ImageError as error:
+            outcome.leave_out(pictures.reason_of(error), file.name)
+    if not seen:
+        raise DataError(f"{released}: none of its files can be read: {outcome.words}")
+    found = [protection(seen), faces(seen), metadata(seen, _SUB_FOLDERS if listing.by_folder else "")]
+    risks: tuple[Risk, ...] = ()
+    if known is not None:
+        photographs, asked, spec = _read_both(seen, listing, known, detect, config)
+        named, risks = name_people(photographs, asked, spec=spec, config=config, progress=progress)
+        found += named
+    shown = len({each.file for each in seen})
+    further = f" with {len(seen):,} pictures" if len(seen) > shown else ""
+    left = f", {outcome.left_out.total():,} not looked at" if outcome.left_out else ""
+    leaks = [each.name for each in found if each.verdict == "leaks"]
+    return Report(
+        audit="folder",
+        subject=f"{listing.root.resolve().name}: {shown:,} files{further}{left}",
+        sentence=_sentence(leaks, detect is None, outcome),
+        findings=(*found, *outcome.findings()),
+        changes=tuple(_LEAKS[name][1] for name in leaks if name in _LEAKS),
+        limits=(*_FOLDER_LIMITS, *(_LIMITS if known is not None else (_NOBODY,))),
+        risks=risks,
+        origin=(("SHA-256 of the lines of sha256sum, by name", listing.digest),) if listing.digest else (),
+    )
+
+
+def _audit_names(listing: Listing, known: Source, spec: str, config: NamingConfig, progress: Tell) -> Report:
+    parsed, outcome = protect.parse(spec, takes=KINDS), listing.outcome
     if (shape := getattr(parsed, "shape", None)) is not None:  # of the network that was trained
         config = replace(config, size=shape[1])
-    listing, root = list_files(released, people), _root(released)
-    outcome = listing.outcome
     if kind_of(parsed) in IMAGES:
-        asked = read_pictures(listing.files, root, size=config.size, outcome=outcome, every=True)
+        settings: dict[str, Any] = {"size": config.size, "outcome": outcome, "every": True}
+        asked = pictures.read_pictures(listing.files, listing.root, **settings)
     else:
-        asked = read_vectors(listing.files, root, size=config.size)
+        asked = pictures.read_vectors(listing.files, listing.root, size=config.size)
     photographs = _read_known(known, spec, config, outcome)
     found, risks = name_people(photographs, asked, spec=spec, config=config, progress=progress)
     return Report(
@@ -76,128 +104,57 @@ def audit_names(
     )
 
 
-def audit_folder(
-    released: str | os.PathLike[str],
-    *,
-    known: Path | None = None,
-    people: Path | None = None,
-    detector: Path | None = None,
-    config: NamingConfig | None = None,
-    progress: Callable[[str, int, int], None] = lambda words, done, total: None,
-) -> Report:
-    """Report how a folder looks protected, and who can still be recognised.
-
-    Args:
-        released, people: see `list_files`; frames of videos are looked at, too.
-        known: see `list_files`; None to name nobody.
-        detector: weights of MTCNN; None for CenterFace, if its extra is installed, or no search for faces.
-        config, progress: see audit_names.
-
-    Raises:
-        DataError: see audit_names.
-    """
-    config, root, detect = config or NamingConfig(), _root(released), _detector(detector)
-    listing = list_files(released, people, every=True)
-    files, outcome = listing.files, listing.outcome
-    seen, crops = list[Seen](), SHOWN
-    for done, file in enumerate(files, 1):
-        progress("files", done, len(files))
-        try:
-            for number, picture in enumerate(read_all(file, root)):
-                if isinstance(picture, ImageError):
-                    outcome.leave_out(reason_of(picture, "further picture of a file"), file.name)
-                    continue
-                seen.append(see(file, number, picture, detect, crops))
-                crops -= len(seen[-1].crops)
-        except ImageError as error:
-            outcome.leave_out(reason_of(error), file.name)
-    if not seen:
-        raise DataError(f"{released}: none of its files can be read: {outcome.words}")
-    found = [protection(seen), faces(seen), metadata(seen, _SUB_FOLDERS if listing.by_folder else "")]
-    risks: tuple[Risk, ...] = ()
-    if known is not None:
-        photographs, asked, spec = _read_both(seen, files, root, known, detect, config, outcome)
-        named, risks = name_people(photographs, asked, spec=spec, config=config, progress=progress)
-        found += named
-    shown = len({each.file for each in seen})
-    further = f" with {len(seen):,} pictures" if len(seen) > shown else ""
-    left = f", {outcome.left_out.total():,} not looked at" if outcome.left_out else ""
-    leaks = [each.name for each in found if each.verdict == "leaks"]
-    return Report(
-        audit="folder",
-        subject=f"{root.resolve().name}: {shown:,} files{further}{left}",
-        sentence=_sentence(leaks, detect is None, outcome),
-        findings=(*found, *outcome.findings()),
-        changes=tuple(_CHANGES[name] for name in leaks if name in _CHANGES),
-        limits=(*_FOLDER_LIMITS, *(_LIMITS if known is not None else (_NOBODY,))),
-        risks=risks,
-        origin=(("SHA-256 of the lines of sha256sum, by name", listing.digest),) if listing.digest else (),
-    )
-
-
 def _read_known(
-    known: str | os.PathLike[str],
-    spec: str,
-    config: NamingConfig,
-    outcome: Outcome,
-    boxes: Callable[[Listed, torch.Tensor], Sequence[Box]] | None = None,
+    known: Source, spec: str, config: NamingConfig, outcome: Outcome, boxes: Boxes | None = None
 ) -> Pictures:
     """Read the known photographs, and protect them by a spec; those that are left out are counted."""
-    clear = list_files(known)
-    photographs = read_pictures(
-        *(clear.files, _root(known)),
-        size=config.size,
-        outcome=clear.outcome,
-        boxes=boxes,
-        release=_release(spec),
-    )
+    clear, release = list_files(known), _release(spec)
+    settings: dict[str, Any] = {"size": config.size, "boxes": boxes, "release": release}
+    photographs = pictures.read_pictures(clear.files, clear.root, outcome=clear.outcome, **settings)
     for reason, number in clear.outcome.left_out.items():
         outcome.leave_out(f"known photograph: {reason}", clear.outcome.names[reason], number)
     return photographs
 
 
 def _read_both(
-    seen: Sequence[Seen],
-    files: Sequence[Listed],
-    root: Path,
-    known: Path,
-    detect: Detect | None,
-    config: NamingConfig,
-    outcome: Outcome,
+    seen: Sequence[Seen], listing: Listing, known: Source, detect: Detect | None, config: NamingConfig
 ) -> tuple[Pictures, Pictures, str]:
     """Read known photographs, protected as the files look, and the files: in scenes, part by part."""
-    spec = _guess(seen)
-    parts = {
-        each.file: disjoint([*each.look.parts, *(each.faces or ())]) for each in seen if each.number == 0
-    }
+    spec, files, outcome = _guess(seen), listing.files, listing.outcome
+    common: dict[str, Any] = {"size": config.size, "outcome": Outcome()}  # they were counted before
+    first = (each for each in seen if each.number == 0)
+    parts = {each.file: disjoint([*each.look.parts, *(each.faces or ())]) for each in first}
     some = [file for file in files if parts.get(file.name)] if _are_scenes(seen) else []
-    asked = read_pictures(
-        *(some or files, root),
-        size=config.size,
-        outcome=Outcome(),
-        boxes=(lambda file, _: parts[file.name]) if some else None,
-        every=not some,
-    )
+    if not some:
+        asked = pictures.read_pictures(files, listing.root, every=True, **common)
+        return _read_known(known, spec, config, outcome), asked, spec
 
     def first_face(_: Listed, picture: torch.Tensor) -> list[Box]:
         boxes = detect(picture) if detect else []
         return [max(boxes or [(0, picture.shape[1], 0, picture.shape[2])], key=lambda box: box[1] - box[0])]
 
-    return _read_known(known, spec, config, outcome, first_face if detect and some else None), asked, spec
+    asked = pictures.read_pictures(some, listing.root, boxes=lambda file, _: parts[file.name], **common)
+    return _read_known(known, spec, config, outcome, first_face if detect else None), asked, spec
 
 
-# What to say first of a finding that leaks, the worst first.
-_WORDS = {
-    "naming": "people are named from it more often than by guessing",
-    "faces": "a detector still finds faces",
-    "metadata": "files say more than their pixels",
-    "protection": "pictures look unprotected",
-}
-_CHANGES = {
-    "protection": "Protect the pictures, as with `sfumato protect IN OUT --with block --where faces`.",
-    "naming": "Protect more strongly, or release codes of a few bits. Then audit with the same photographs.",
-    "faces": "Look at the faces below. Widen or strengthen the protection until a detector finds none.",
-    "metadata": "Write the files anew from their pixels, under new names: `sfumato protect --rename` does.",
+# Of a finding that leaks, the worst first: the words of the first sentence, and the cure.
+_LEAKS = {
+    "naming": (
+        "people are named from it more often than by guessing",
+        "Protect more strongly, or release codes of a few bits. Then audit with the same photographs.",
+    ),
+    "faces": (
+        "a detector still finds faces",
+        "Look at the faces below. Widen or strengthen the protection until a detector finds none.",
+    ),
+    "metadata": (
+        "files say more than their pixels",
+        "Write the files anew from their pixels, under new names: `sfumato protect --rename` does.",
+    ),
+    "protection": (
+        "pictures look unprotected",
+        "Protect the pictures, as with `sfumato protect IN OUT --with block --where faces`.",
+    ),
 }
 _FOLDER_LIMITS = (
     "The kind of protection is judged from pixels: a blurred part without a sharp edge looks as a smooth "
@@ -221,16 +178,14 @@ _SUB_FOLDERS = (
 
 
 def _sentence(leaks: Sequence[str], blind: bool, outcome: Outcome) -> str:
-    worst = [words for name, words in _WORDS.items() if name in leaks]
+    worst = [words for name, (words, _) in _LEAKS.items() if name in leaks]
     if worst:
         worst += ["nobody looked for faces"] if blind else []
         return f"Do not pass this folder on as it is: {'; '.join(worst)}{_add(outcome)}."
-    if outcome.left_out or blind:
-        faces_of = ", where nobody looked for faces," if blind else ""
-        return (
-            f"In what was looked at{faces_of} no attempt found people, which proves nothing{_add(outcome)}."
-        )
-    return "No attempt found people in this folder, which proves nothing."
+    if not outcome.left_out and not blind:
+        return "No attempt found people in this folder, which proves nothing."
+    faces_of = ", where nobody looked for faces," if blind else ""
+    return f"In what was looked at{faces_of} no attempt found people, which proves nothing{_add(outcome)}."
 
 
 def _add(outcome: Outcome) -> str:
@@ -271,10 +226,6 @@ def _guess(seen: Sequence[Seen]) -> str:
     return f"pixelize:cell=1/{max(2, round(sides[len(sides) // 2] / middle.look.strength))}"
 
 
-def _root(source: str | os.PathLike[str]) -> Path:
-    return Path(source).parent if Path(source).is_file() else Path(source)
-
-
 def _release(spec: str) -> Release | None:
     """Make releases of one picture in its own size; None for no copies, and for networks of a fixed size."""
     if spec == "none":
@@ -284,9 +235,7 @@ def _release(spec: str) -> Release | None:
         return None
 
     def release(picture: torch.Tensor) -> list[torch.Tensor]:
-        return [
-            parsed.release(picture[None], seeded_noise(0, number)).images()[0]
-            for number in range(_COPIES if parsed.draws_noise else 1)
-        ]
+        draws = [seeded_noise(0, number) for number in range(_COPIES if parsed.draws_noise else 1)]
+        return [parsed.release(picture[None], noise).images()[0] for noise in draws]
 
     return release

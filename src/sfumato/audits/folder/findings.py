@@ -10,13 +10,12 @@ import torch
 from PIL import ExifTags, Image
 from torch import Tensor
 
-from sfumato.audits.findings import Finding, Picture, Table
+from sfumato.audits.findings import Finding, Picture, Table, shown
 from sfumato.audits.folder.look import Look, look
 from sfumato.audits.folder.pictures import Listed, cut
 from sfumato.base.files import read_regular
 from sfumato.images import is_image, resize
-from sfumato.images.decoding import open_picture
-from sfumato.images.reading import MAX_BYTES
+from sfumato.images.reading import MAX_BYTES, open_picture
 from sfumato.protect.region import Box, overlap
 
 Detect = Callable[[Tensor], list[Box]]
@@ -28,25 +27,15 @@ _FLAT = 4.0  # grey levels from the middle one: a colour
 
 @dataclass(frozen=True)
 class Seen:
-    """One picture of a file, and the metadata of the file with its first picture.
+    """One picture of a file, and the metadata of the file with its first picture."""
 
-    Attributes:
-        file: its name below the folder.
-        number: 0 for the first picture of a file.
-        look: the protection that it looks like.
-        faces: boxes of faces that a detector finds, but for those of one colour; None without a detector.
-        metadata: of the file, in words; None for further pictures, releases and videos.
-        crops: some of these faces.
-        side: the shorter one in pixels.
-    """
-
-    file: str
-    number: int
-    look: Look
-    faces: list[Box] | None
-    metadata: list[str] | None
-    crops: list[Tensor]
-    side: int
+    file: str  # its name below the folder
+    number: int  # 0 for the first picture of a file
+    look: Look  # the protection that it looks like
+    faces: list[Box] | None  # that a detector finds, but for those of one colour; None without a detector
+    metadata: list[str] | None  # in words; None for further pictures, releases and videos
+    crops: list[Tensor]  # some of the faces
+    side: int  # the shorter one in pixels
 
 
 def see(file: Listed, number: int, picture: Tensor, detect: Detect | None, crops: int) -> Seen:
@@ -125,10 +114,10 @@ def _shows(picture: Tensor, box: Box) -> bool:
     top, bottom, left, right = box
     down, across = (bottom - top) // 4, (right - left) // 4
     middle = picture[:, top + down : bottom - down, left + across : right - across].flatten(1).float()
-    alike = (
-        (middle - middle.median(1, keepdim=True).values).abs().amax(0) <= _FLAT if middle.numel() else middle
-    )
-    return bool(alike.float().mean() < 0.5) if middle.numel() else True
+    if not middle.numel():
+        return True
+    alike = (middle - middle.median(1, keepdim=True).values).abs().amax(0) <= _FLAT
+    return bool(alike.float().mean() < 0.5)
 
 
 def _reduce(picture: Tensor) -> Tensor:
@@ -149,24 +138,17 @@ def protection(seen: Sequence[Seen]) -> Finding:
     first = {each.file: each.look.kind for each in seen if each.number == 0}
     bare = [each for each in seen if each.look.kind == "none"]
     behind = [each.file for each in bare if each.number and first.get(each.file) != "none"]
-    further = (
-        f" {len(behind):,} further pictures look unprotected, behind a protected first one, such as in "
-        f"{behind[0]}."
-        if behind
-        else ""
-    )
-    return Finding(
-        name="protection",
-        title="The protection that it looks like",
-        verdict="leaks" if behind or 2 * len(bare) > len(seen) else None,
-        sentence=f"{len(most):,} of {len(seen):,} pictures look {words}{strength}.{further}",
-        table=Table(
-            ("looks", "pictures"),
-            tuple((words, f"{len(some):,}") for words, some in ranked),
-            "Judged from pixels: differences on a grid, ramps, the finest detail, areas of one colour.",
-        ),
-        figures={words: len(some) for words, some in ranked},
-    )
+    further = ""
+    if behind:
+        further = f" {len(behind):,} further pictures look unprotected, behind a protected first one, such "
+        further += f"as in {behind[0]}."
+    rows = tuple((words, f"{len(some):,}") for words, some in ranked)
+    caption = "Judged from pixels: differences on a grid, ramps, the finest detail, areas of one colour."
+    verdict = shown(True) if behind or 2 * len(bare) > len(seen) else None
+    sentence = f"{len(most):,} of {len(seen):,} pictures look {words}{strength}.{further}"
+    figures = {words: len(some) for words, some in ranked}
+    table, title = Table(("looks", "pictures"), rows, caption), "The protection that it looks like"
+    return Finding("protection", title, verdict, sentence, table, figures=figures)
 
 
 # Words for a whole picture, and for parts of one.
@@ -184,48 +166,30 @@ _KINDS = {
 
 def faces(seen: Sequence[Seen]) -> Finding:
     """Count the faces that a detector still finds."""
-    title = "Faces that remain"
+    title, having = "Faces that remain", [each for each in seen if each.faces]
     if any(each.faces is None for each in seen):
-        return Finding(
-            name="faces",
-            title=title,
-            verdict="not measured",
-            sentence="Nobody looked for faces: install the extra `faces`, or name the weights of MTCNN with "
-            "--detector.",
-        )
-    having = [each for each in seen if each.faces]
+        words = "Nobody looked for faces: install the extra `faces`, or name the weights of MTCNN with "
+        words += "--detector."
+        return Finding("faces", title, "not measured", words)
     boxes = [(each, box) for each in having for box in each.faces or ()]
     plain = sum(not any(overlap(box, part) for part in each.look.parts) for each, box in boxes)
     crops = [Picture(crop, each.file) for each in having for crop in each.crops]
-    return Finding(
-        name="faces",
-        title=title,
-        verdict="leaks" if boxes else "not shown",
-        sentence=(
-            f"Faces that a detector still finds: {len(boxes):,}, on {len(having):,} of {len(seen):,} pictures"
-            f". Apart from parts that look hidden: {plain:,}."
-            if boxes
-            else f"A detector finds no face on any of {len(seen):,} pictures. It may miss some: look at them."
-        ),
-        pictures=(tuple(crops[:SHOWN]),) if crops else (),
-        figures={"faces": len(boxes), "files": len(having), "plain": plain},
-    )
+    count = f"{len(seen):,} pictures"
+    words = f"A detector finds no face on any of {count}. It may miss some: look at them."
+    if boxes:
+        words = f"Faces that a detector still finds: {len(boxes):,}, on {len(having):,} of {count}. "
+        words += f"Apart from parts that look hidden: {plain:,}."
+    pictures = (tuple(crops[:SHOWN]),) if crops else ()
+    figures = {"faces": len(boxes), "files": len(having), "plain": plain}
+    return Finding("faces", title, shown(bool(boxes)), words, None, pictures, figures)
 
 
 def metadata(seen: Sequence[Seen], words: str) -> Finding:
     """Count the metadata of files, and add `words`."""
     files = [each.metadata for each in seen if each.metadata is not None]
     counted = Counter(kind for kinds in files for kind in kinds)
-    named = "; ".join(f"{kind}, in {count:,}" for kind, count in counted.most_common())
-    return Finding(
-        name="metadata",
-        title="Metadata",
-        verdict="leaks" if counted else "not shown",
-        sentence=(
-            f"In {len(files):,} files: {named}."
-            if counted
-            else f"The {len(files):,} files hold no EXIF, XMP, IPTC or text."
-        )
-        + words,
-        figures=dict(counted),
-    )
+    said = f"The {len(files):,} files hold no EXIF, XMP, IPTC or text."
+    if counted:
+        named = "; ".join(f"{kind}, in {count:,}" for kind, count in counted.most_common())
+        said = f"In {len(files):,} files: {named}."
+    return Finding("metadata", "Metadata", shown(bool(counted)), said + words, figures=dict(counted))

@@ -27,17 +27,11 @@ Grey = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Look:
-    """The protection that a picture looks like.
+    """The protection that a picture looks like."""
 
-    Attributes:
-        kind: "mosaic", "blur", "noise", "one colour" or "none".
-        strength: the side of a cell in pixels, the deviation of noise in grey levels.
-        parts: of the picture that are protected, if it is not the whole.
-    """
-
-    kind: str
-    strength: float = 0.0
-    parts: tuple[Box, ...] = ()
+    kind: str  # "mosaic", "blur", "noise", "one colour" or "none"
+    strength: float = 0.0  # the side of a cell in pixels, the deviation of noise in grey levels
+    parts: tuple[Box, ...] = ()  # of the picture that are protected, if it is not the whole
 
 
 def look(picture: Tensor) -> Look:
@@ -55,9 +49,8 @@ def look(picture: Tensor) -> Look:
     if grids and not hidden:
         cells = sorted(cell for _, cell in grids)
         whole = sum(_area(box) for box, _ in grids) >= _WHOLE * grey.size
-        return Look(
-            "mosaic", cells[len(cells) // 2], () if whole else tuple(disjoint(box for box, _ in grids))
-        )
+        parts = () if whole else tuple(disjoint(box for box, _ in grids))
+        return Look("mosaic", cells[len(cells) // 2], parts)
     if filled:
         return Look("one colour", 0.0, tuple(disjoint(filled)))
     noise = float(np.mean([_noise(plane) for plane in values]))
@@ -98,9 +91,8 @@ def _fit_grid(profile: Grey) -> float:
             tried = [(float(max(edges[0] + 1, len(profile) - edges[0])), float(edges[0]))]
         else:
             gaps = np.diff(edges) if len(edges) else np.zeros(1)
-            tried = [
-                _regress(edges, gap) for gap in {*np.percentile(gaps, (10, 30, 50)), gaps.mean()} if gap >= 2
-            ]
+            steps = {*np.percentile(gaps, (10, 30, 50)), gaps.mean()}
+            tried = [_regress(edges, gap) for gap in steps if gap >= 2]
         for step, start in tried:
             if (share := _rate_grid(profile, step, start)) > best:
                 best, cell = share, step

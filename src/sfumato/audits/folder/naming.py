@@ -19,9 +19,8 @@ from sfumato.assess.recognition import chance
 from sfumato.attack.fusion import fuse
 from sfumato.attack.reidentify import AdversaryConfig, Guesses
 from sfumato.attack.undo import InversionConfig, RestorationConfig
-from sfumato.audits.findings import Finding, Picture, Table, interval
+from sfumato.audits.findings import Finding, Picture, Risk, Table, interval, shown, worst_of
 from sfumato.audits.folder.pictures import Pictures
-from sfumato.audits.risks import Risk
 from sfumato.data.labelled import LabelledImages, label_of
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, DataError
@@ -31,13 +30,16 @@ from sfumato.protect.spec import portable
 from sfumato.study.cells import Cell
 from sfumato.study.choose.estimates import classifier_in_words, estimate_of
 from sfumato.study.grid import StudyConfig, Task
-from sfumato.study.hits import Hits, over_half
+from sfumato.study.hits import Hits
 from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.progress import Progress
 from sfumato.study.lab.streams import PROBES
 from sfumato.study.parts.attacks.scores import score
 from sfumato.study.protocol import attack_of
 from sfumato.study.vocabulary import ATTACKS, release_kind
+
+Tell = Callable[[str, int, int], None]  # called with words, and the numbers done and planned
+Answer = tuple[tuple[Finding, ...], tuple[Risk, ...]]
 
 _FEWEST = 4  # people who can be named: two in each half
 _DRAWS = 10  # of sets of releases of one person
@@ -48,25 +50,18 @@ _ROWS, _PICTURES = 40, 6  # of a page
 class NamingConfig:
     """The strength of the adversaries, and the questions.
 
-    Attributes:
-        size: the side of the squares that they compare, in pixels.
-        steps, adaptive_steps, restoration_steps: at most, of training a Conv-4, training it further on
-            protected photographs, and undoing the protection; see AdversaryConfig and RestorationConfig.
-        weights, detector: files of MobileFaceNet and MTCNN, for a public face network besides; None for none.
-        second: "dlib" compares faces by dlib's network as well; see AdversaryConfig.
-        releases: the numbers of releases of one person to name them by.
-        seed: decides trainings and sets.
+    For the steps, at most, and the networks see AdversaryConfig and RestorationConfig.
     """
 
-    size: int = 84
-    steps: int = 60
-    adaptive_steps: int = 30
-    restoration_steps: int = 60
-    weights: str | None = None
-    detector: str | None = None
-    second: str | None = None
-    releases: tuple[int, ...] = (1, 10, 100)
-    seed: int = 0
+    size: int = 84  # the side of the squares that they compare, in pixels
+    steps: int = 60  # of training a Conv-4
+    adaptive_steps: int = 30  # of training it further on protected photographs
+    restoration_steps: int = 60  # of undoing the protection
+    weights: str | None = None  # of MobileFaceNet, a public face network besides; None for none
+    detector: str | None = None  # weights of MTCNN, which it needs
+    second: str | None = None  # "dlib" compares faces by dlib's network as well
+    releases: tuple[int, ...] = (1, 10, 100)  # of one person, to name them by
+    seed: int = 0  # decides trainings and sets
 
     def __post_init__(self) -> None:
         if not 16 <= self.size <= 512:
@@ -86,36 +81,19 @@ class NamingConfig:
         own = AdversaryConfig(steps=self.steps, adaptive_steps=self.adaptive_steps)
         if self.weights is None:
             return [replace(own, second=self.second)]  # which says that a second needs a first
-        public = AdversaryConfig(
-            recogniser="mobile-face-net",
-            weights=self.weights,
-            detector=self.detector,
-            second=self.second,
-            steps=0,
-            adaptive_steps=0,
-        )
-        return [own, public]
+        files: dict[str, Any] = {"weights": self.weights, "detector": self.detector, "second": self.second}
+        return [own, AdversaryConfig(recogniser="mobile-face-net", steps=0, adaptive_steps=0, **files)]
 
 
 def name_people(
-    known: Pictures,
-    released: Pictures,
-    *,
-    spec: str,
-    config: NamingConfig,
-    progress: Callable[[str, int, int], None],
-) -> tuple[tuple[Finding, ...], tuple[Risk, ...]]:
+    known: Pictures, released: Pictures, *, spec: str, config: NamingConfig, progress: Tell
+) -> Answer:
     """Report how often people are named, by every adversary of a study that fits; or guesses for each file.
 
-    Args:
-        known: photographs with people, and with copies if a spec is given.
-        released: as they were released; the people on them only judge the adversaries.
-        spec: the protection, if it is known; "none" for an adversary who does not know it.
-        config: see NamingConfig.
-        progress: called with the words of an adversary before they begin, their number, and that of all.
+    The people on `released` only judge the adversaries. `known` has copies if a `spec` is given; "none" is
+    for adversaries who do not know the protection. `progress` is called before an adversary begins.
 
-    Raises:
-        DataError: fewer than two people are known.
+    Raises DataError: fewer than two people are known.
     """
     people = label_of(known.people)
     if len(people.names) < 2 or "" in people.names:
@@ -133,7 +111,7 @@ def name_people(
     with TemporaryDirectory() as folder:
         for done, (name, network) in enumerate(plans, 1):
             progress(ATTACKS[name].words, done, len(plans))
-            lab = _lab(known, released, spec, config, network, Path(folder))
+            lab = _lab(known, released, spec, config, network, folder)
             made = attack_of(name).compared(lab, Cell("attack", spec, config.seed, (("attack", name),)))  # type: ignore[misc]
             for classifier, similarities in zip(made.classifiers, made.similarities, strict=True):
                 plain = ATTACKS[name].view == "values" or ", by " in classifier
@@ -151,7 +129,7 @@ def _lab(
     spec: str,
     config: NamingConfig,
     network: AdversaryConfig,
-    folder: Path,
+    folder: str,
 ) -> Lab:
     """Make the lab of a study whose probes are these releases, all with the name of the first person."""
     people = label_of([*known.people, *[min(known.people)] * len(released.images)])
@@ -177,17 +155,11 @@ def _lab(
         places = [rows[digest(image)] for image in clean]
         return of(known.copies[number % len(known.copies), places])
 
-    study = StudyConfig(
-        data={"source": "folder"},
-        task=Task(target="person", sensitive="person"),
-        protections=[spec],
-        learners=[],
-        attacks=[],
-        adversary=network,
-        restoration=RestorationConfig(steps=config.restoration_steps),
-        inversion=InversionConfig(steps=config.restoration_steps),
-    )
-    return Lab(study, data, folder, Progress(), made=release)
+    steps, task = config.restoration_steps, Task(target="person", sensitive="person")
+    parts: dict[str, Any] = {"data": {"source": "folder"}, "task": task, "learners": [], "attacks": []}
+    parts |= {"restoration": RestorationConfig(steps=steps), "inversion": InversionConfig(steps=steps)}
+    study = StudyConfig(protections=[spec], adversary=network, **parts)
+    return Lab(study, data, Path(folder), Progress(), made=release)
 
 
 class Stated(NamedTuple):
@@ -221,12 +193,8 @@ def of_several(similarities: Tensor, truth: Tensor, size: int, seed: int) -> Hit
     if len(people) < _FEWEST:
         return None
     draw = torch.Generator().manual_seed(seed)
-    sets = torch.stack(
-        [
-            torch.stack([rows[torch.randperm(len(rows), generator=draw)[:size]] for rows in people])
-            for _ in range(_DRAWS)
-        ]
-    )  # (draws, P, n)
+    drawn = (rows[torch.randperm(len(rows), generator=draw)[:size]] for _ in range(_DRAWS) for rows in people)
+    sets = torch.stack([*drawn]).unflatten(0, (_DRAWS, len(people)))  # (draws, P, n)
     sums = similarities[sets].sum(2)  # (draws, P, I)
     own = truth[sets[0, :, 0]]
     best = (sums == sums.amax(-1, keepdim=True)).double()  # ties count by how many there are
@@ -241,7 +209,7 @@ def _report(
     released: Pictures,
     spec: str,
     config: NamingConfig,
-) -> tuple[tuple[Finding, ...], tuple[Risk, ...]]:
+) -> Answer:
     columns = {name: column for column, name in enumerate(people)}
     rows = [row for row, person in enumerate(released.people) if person in columns]
     truth = torch.tensor([columns[released.people[row]] for row in rows])
@@ -257,23 +225,13 @@ def _report(
     tried = {size: of_several(chosen, truth, size, config.seed) for size in config.releases}
     tried[1] = stated.hits
     measured = {size: hits for size, hits in sorted(tried.items()) if hits is not None}
-    guessing, looked_for = chance(truth), len(stated.hits.hits)
-    risks = tuple(
-        Risk(
-            kind="singling out",
-            secret="identity",
-            releases=size,
-            adversary=stated.chosen[0],
-            rate=estimate_of(hits),
-            control=guessing,
-            worst=max(hits.rates),
-            named_often=over_half(hits.rates),
-            people=len(hits.hits),
-            images=len(rows),
-            source="this audit",
-        )
-        for size, hits in measured.items()
-    )
+    guessing, looked_for, named_by = chance(truth), len(stated.hits.hits), stated.chosen[0]
+    of: dict[str, Any] = {"images": len(rows), "source": "this audit"}
+    risks = []
+    for size, hits in measured.items():
+        rate, of["people"] = estimate_of(hits), len(hits.hits)
+        worst = worst_of(hits.rates)
+        risks.append(Risk("singling out", "identity", size, named_by, rate, guessing, **of, **worst))
     share, (low, high), unknown = stated.hits.share, stated.hits.interval, len(released.files) - len(rows)
     strongest: dict[str, tuple[str, str]] = {}  # the best classifier of each adversary, which comes first
     for name, hits in stated.by_adversary.items():
@@ -281,35 +239,26 @@ def _report(
     clear = "No protection is known: all compare with known photographs in clear."
     if spec != "none":
         clear = f"Adaptive ones compare with known photographs that they protect by {portable(spec)}."
-    naming = Finding(
-        name="naming",
-        title="Who is on it",
-        verdict="leaks" if low > guessing else "not shown",
-        sentence=(
-            f"{share:.1%} of {len(rows):,} releases are named correctly among {len(columns):,} known people "
-            f"({low:.1%} to {high:.1%}, 95% interval by people). Guessing names {guessing:.1%}. The person "
-            f"named most often is named in {max(stated.hits.rates):.0%} of their releases."
-            + (f" {unknown:,} others have no true name among these, and do not count." if unknown else "")
-        ),
-        table=Table(
-            ("adversary", "named, 95% interval"),
-            (("chosen by halves, as stated", interval(estimate_of(stated.hits))), *strongest.values()),
-            f"Each with their best classifier. {clear} The first row states, for each half of the "
-            f"{looked_for} people, the adversary that names most of the other half: "
-            f"{' and '.join(dict.fromkeys(stated.chosen))}.",
-        ),
-        pictures=_matches(guesses[stated.chosen[0]], known, released, rows, truth) if low > guessing else (),
-        figures={
-            "named": share,
-            "interval": [low, high],
-            "guessing": guessing,
-            "people": looked_for,
-            "known_people": len(columns),
-            "releases": len(rows),
-            "chosen": list(stated.chosen),
-            "by_adversary": {name: hits.share for name, hits in stated.by_adversary.items()},
-        },
+    sentence = (
+        f"{share:.1%} of {len(rows):,} releases are named correctly among {len(columns):,} known people "
+        f"({low:.1%} to {high:.1%}, 95% interval by people). Guessing names {guessing:.1%}. The person "
+        f"named most often is named in {max(stated.hits.rates):.0%} of their releases."
     )
+    if unknown:
+        sentence += f" {unknown:,} others have no true name among these, and do not count."
+    table = Table(
+        ("adversary", "named, 95% interval"),
+        (("chosen by halves, as stated", interval(estimate_of(stated.hits))), *strongest.values()),
+        f"Each with their best classifier. {clear} The first row states, for each half of the "
+        f"{looked_for} people, the adversary that names most of the other half: "
+        f"{' and '.join(dict.fromkeys(stated.chosen))}.",
+    )
+    matches = _matches(guesses[named_by], known, released, rows, truth) if low > guessing else ()
+    figures: dict[str, Any] = {"named": share, "interval": [low, high], "guessing": guessing}
+    figures |= {"people": looked_for, "known_people": len(columns), "releases": len(rows)}
+    figures["chosen"] = list(stated.chosen)
+    figures["by_adversary"] = {name: hits.share for name, hits in stated.by_adversary.items()}
+    naming = Finding("naming", "Who is on it", shown(low > guessing), sentence, table, matches, figures)
     words = [f"From {size} of their releases {hits.share:.1%} are named." for size, hits in measured.items()]
     lacking = sorted(tried.keys() - measured.keys())
     if lacking:
@@ -317,73 +266,45 @@ def _report(
             f"{', '.join(map(str, lacking))} releases: not measured, since fewer than {_FEWEST} people have "
             f"enough of them here (at most {int(truth.bincount().max())})."
         )
-    several = Finding(
-        name="releases",
-        title="From several releases of one person",
-        verdict="leaks" if measured[max(measured)].interval[0] > guessing else "not shown",
-        sentence=" ".join(words),
-        table=Table(
-            ("releases", "people", "named, 95% interval"),
-            tuple(
-                (f"{size}", f"{len(hits.hits)}", interval(estimate_of(hits)))
-                for size, hits in measured.items()
-            ),
-            "The scores of the chosen adversary are added up over the releases of one person.",
-        ),
-        figures={
-            "named": {f"{size}": hits.share for size, hits in measured.items()},
-            "not_measured": lacking,
-        },
-    )
-    return (naming, several), risks
+    lines = ((f"{n}", f"{len(hits.hits)}", interval(estimate_of(hits))) for n, hits in measured.items())
+    caption = "The scores of the chosen adversary are added up over the releases of one person."
+    table = Table(("releases", "people", "named, 95% interval"), tuple(lines), caption)
+    figures = {"named": {f"{n}": hits.share for n, hits in measured.items()}, "not_measured": lacking}
+    title, leaks = "From several releases of one person", measured[max(measured)].interval[0] > guessing
+    several = Finding("releases", title, shown(leaks), " ".join(words), table, figures=figures)
+    return (naming, several), tuple(risks)
 
 
 def _list_guesses(names: tuple[str, ...], guesses: dict[str, Guesses], released: Pictures) -> Finding:
     """List the likeliest people of each release, by the sum of all adversaries' scores."""
     sums = torch.stack([made.similarities for made in guesses.values()]).mean(0)
     scores, people = sums.topk(min(3, sums.shape[1]), dim=1)
-    lines = [
-        (
-            released.files[row].name,
-            *(
-                f"{names[person]} ({score:+.2f})"
-                for person, score in zip(people[row].tolist(), scores[row].tolist(), strict=True)
-            ),
-        )
-        for row in scores[:, 0].argsort(descending=True).tolist()
-    ]
-    return Finding(
-        name="guesses",
-        title="Who may be on it",
-        verdict="not shown",
-        sentence=(
-            f"Nobody said who is on the {len(released.files):,} releases, so nothing says how many guesses "
-            "are right. Below is the likeliest known person of each; a file of true names gives the rate."
-        ),
-        table=Table(
-            ("file", *(f"guess {number + 1}" for number in range(people.shape[1]))),
-            tuple(lines[:_ROWS]),
-            f"Scores are means over {len(guesses)} adversaries, in deviations from the mean of all "
-            f"known people; the surest {min(_ROWS, len(lines))} of {len(lines)} files.",
-        ),
-        figures={"files": [list(line) for line in lines]},
+    lines = []
+    for row in scores[:, 0].argsort(descending=True).tolist():
+        likeliest = zip(people[row].tolist(), scores[row].tolist(), strict=True)
+        said = (f"{names[person]} ({score:+.2f})" for person, score in likeliest)
+        lines.append((released.files[row].name, *said))
+    words = (
+        f"Nobody said who is on the {len(released.files):,} releases, so nothing says how many guesses "
+        "are right. Below is the likeliest known person of each; a file of true names gives the rate."
     )
+    caption = (
+        f"Scores are means over {len(guesses)} adversaries, in deviations from the mean of all "
+        f"known people; the surest {min(_ROWS, len(lines))} of {len(lines)} files."
+    )
+    columns = ("file", *(f"guess {number + 1}" for number in range(people.shape[1])))
+    table, figures = Table(columns, tuple(lines[:_ROWS]), caption), {"files": [list(line) for line in lines]}
+    return Finding("guesses", "Who may be on it", "not shown", words, table, figures=figures)
 
 
 def _matches(
     made: Guesses, known: Pictures, released: Pictures, rows: Sequence[int], truth: Tensor
 ) -> tuple[tuple[Picture, ...], ...]:
     """Show some releases that are named correctly, above a known photograph of that person."""
-    right = (made.similarities.argmax(1) == truth).nonzero().flatten().tolist()[:_PICTURES]
-    if not right:
-        return ()
-    files = [released.files[rows[row]] for row in right]
-    return (
-        tuple(
-            Picture(released.images[rows[row]], f"released: {file.name}")
-            for row, file in zip(right, files, strict=True)
-        ),
-        tuple(
-            Picture(known.images[known.people.index(file.person)], f"known: {file.person}") for file in files
-        ),
-    )
+    above, below = [], []
+    for row in (made.similarities.argmax(1) == truth).nonzero().flatten().tolist()[:_PICTURES]:
+        file = released.files[rows[row]]
+        photograph = known.images[known.people.index(file.person)]
+        above.append(Picture(released.images[rows[row]], f"released: {file.name}"))
+        below.append(Picture(photograph, f"known: {file.person}"))
+    return (tuple(above), tuple(below)) if above else ()

@@ -18,10 +18,10 @@ from sfumato import images
 from sfumato.audits.findings import Outcome
 from sfumato.base.files import below, leads_out, open_regular, read_regular
 from sfumato.data.readers.listing import read_rows
-from sfumato.device.jobs.footage import footage
 from sfumato.device.jobs.video import SUFFIXES as VIDEOS
+from sfumato.device.jobs.video import footage
 from sfumato.errors import DataError, ImageError, SfumatoError, did_you_mean
-from sfumato.images.decoding import MAX_PIXELS
+from sfumato.images.reading import MAX_PIXELS
 from sfumato.protect.region import Box
 from sfumato.wire import decode
 
@@ -31,6 +31,7 @@ _MOST_RELEASED = 1024  # images of a .release file
 _EVERY, _MOST_FRAMES = 10, 1500  # frames of a video: between two looks, and in all
 _MANIFEST = frozenset({"spec", "made_of", "outputs"})  # keys of the manifest that `sfumato protect` writes
 
+Source = str | os.PathLike[str]
 Release = Callable[[Tensor], Sequence[Tensor]]
 """Maps a (3, H, W) uint8 picture to R releases of it, of the same shape."""
 
@@ -44,21 +45,18 @@ class Listed:
     person: str = ""
 
 
+Boxes = Callable[[Listed, Tensor], Sequence[Box]]
+"""Finds the parts of a picture to look at."""
+
+
 @dataclass(frozen=True)
 class Pictures:
-    """Squares of one size from files, in their order.
+    """Squares of one size from files, in their order."""
 
-    Attributes:
-        images: (N, 3, S, S) uint8; of codes and features, black ones.
-        files: the file of each.
-        copies: (R, N, 3, S, S) uint8, R releases of each, made before it was resized; None without any.
-        release: codes or features as they travelled; None for images.
-    """
-
-    images: Tensor
-    files: tuple[Listed, ...]
-    copies: Tensor | None = None
-    release: Any = field(default=None, repr=False)
+    images: Tensor  # (N, 3, S, S) uint8; of codes and features, black ones
+    files: tuple[Listed, ...]  # the file of each
+    copies: Tensor | None = None  # (R, N, 3, S, S) uint8, R releases of each, made before it was resized
+    release: Any = field(default=None, repr=False)  # codes or features as they travelled; None for images
 
     @property
     def people(self) -> list[str]:
@@ -68,49 +66,39 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of a folder that hold pictures.
+    """The files of a folder that hold pictures."""
 
-    Attributes:
-        files: recognised by their first bytes.
-        outcome: counts the others.
-        by_folder: whether sub-folders name the people.
-        digest: SHA-256 of the lines that `sha256sum` writes of all files, in the order of their names.
-    """
-
-    files: list[Listed]
-    outcome: Outcome = field(default_factory=Outcome)
-    by_folder: bool = False
-    digest: str = ""
+    files: list[Listed]  # recognised by their first bytes
+    root: Path  # which no link may leave
+    outcome: Outcome = field(default_factory=Outcome)  # counts the others
+    by_folder: bool = False  # whether sub-folders name the people
+    digest: str = ""  # SHA-256 of the lines that `sha256sum` writes of all files, in the order of their names
 
 
-def list_files(source: str | os.PathLike[str], people: Path | None = None, *, every: bool = False) -> Listing:
+def list_files(source: Source, people: Path | None = None, *, every: bool = False) -> Listing:
     """List the images of a folder, or of a table.
 
-    Args:
-        source: a folder, whose first sub-folders name people if `people` is None and every image lies in
-            one; or a CSV with the columns `file` and `person`.
-        people: a CSV with these columns, whose files are named below the folder.
-        every: lists videos and hidden files, too, and makes the digest.
+    `source` is a folder, whose first sub-folders name people if `people` is None and every image lies in one;
+    or a CSV with the columns `file` and `person`. `people` is a CSV with these columns, whose files are named
+    below the folder. `every` lists videos and hidden files, too, and makes the digest.
 
-    Raises:
-        DataError: no such folder, no image in it (with `every`: no file), or a table without these columns.
+    Raises DataError: no such folder, no image in it (with `every`: no file), or a table without columns.
     """
     source = Path(source)
     if source.is_file():
         _, rows = read_rows(source, columns=("file", "person"), of="image")
-        return Listing(
-            [
-                Listed(below(source.parent, row["file"], line), row["file"], row["person"])
-                for line, row in rows
-            ]
-        )
+        named = ((below(source.parent, row["file"], line), row) for line, row in rows)
+        return Listing([Listed(path, row["file"], row["person"]) for path, row in named], source.parent)
     if not source.is_dir():
         raise DataError(f"{source}: no such folder: name one that holds images, or a CSV of file,person")
     shown, outcome, digest = dict[str, Path](), Outcome(), hashlib.sha256()
     for path in _walk(source, outcome):
         name = path.relative_to(source).as_posix()
         if every and not path.is_symlink() and path.is_file():
-            digest.update(_line(path, name))
+            words = b"?"  # of a file that nobody may read
+            with suppress(OSError), open_regular(path) as opened:
+                words = hashlib.file_digest(opened, "sha256").hexdigest().encode()
+            digest.update(words + b"  " + os.fsencode(name) + b"\n")
         if not every and any(part.startswith(".") for part in name.split("/")):
             outcome.leave_out("hidden file", name)
         elif leads_out(path, source):
@@ -123,9 +111,7 @@ def list_files(source: str | os.PathLike[str], people: Path | None = None, *, ev
             suffix = path.suffix.lower() or "without a suffix"
             outcome.leave_out(f"file of another kind ({suffix})", name)
     if not shown and not (every and outcome.left_out):
-        raise DataError(
-            f"{source}: no images: an audit needs at least one, such as a .png, .jpg or .release file"
-        )
+        raise DataError(f"{source}: no images: an audit needs at least one, as a .png, .jpg or .release file")
     by_folder = people is None and all("/" in name for name in shown)
     said = {name: name.split("/")[0] if by_folder else "" for name in shown}
     if people is not None:
@@ -137,7 +123,7 @@ def list_files(source: str | os.PathLike[str], people: Path | None = None, *, ev
                 )
             said[row["file"]] = row["person"]
     files = [Listed(path, name, said[name]) for name, path in shown.items()]
-    return Listing(files, outcome, by_folder, digest.hexdigest() if every else "")
+    return Listing(files, source, outcome, by_folder, digest.hexdigest() if every else "")
 
 
 def _walk(source: Path, outcome: Outcome) -> Iterator[Path]:
@@ -151,13 +137,6 @@ def _walk(source: Path, outcome: Outcome) -> Iterator[Path]:
         made += [Path(folder, each) for each in files]
         made += [Path(folder, each) for each in inner if Path(folder, each).is_symlink()]
     yield from sorted(made, key=lambda path: os.fsencode(path.relative_to(source)))
-
-
-def _line(path: Path, name: str) -> bytes:
-    words = b"?"  # of a file that nobody may read
-    with suppress(OSError), open_regular(path) as file:
-        words = hashlib.file_digest(file, "sha256").hexdigest().encode()
-    return words + b"  " + os.fsencode(name) + b"\n"
 
 
 def _is_video(path: Path) -> bool:
@@ -180,8 +159,7 @@ def read_all(file: Listed, root: Path) -> Iterator[Tensor | ImageError]:
 
     Of a video these are every tenth of its first 1,500 frames.
 
-    Raises:
-        ImageError: for any error of any decoder on the first one, and for a link out of its folder.
+    Raises ImageError: for any error of any decoder on the first one, and for a link out of its folder.
     """
     if leads_out(file.path, root):
         raise ImageError(
@@ -237,23 +215,17 @@ def read_pictures(
     *,
     size: int,
     outcome: Outcome,
-    boxes: Callable[[Listed, Tensor], Sequence[Box]] | None = None,
+    boxes: Boxes | None = None,
     release: Release | None = None,
     every: bool = False,
 ) -> Pictures:
     """Read files as squares of one size; those that cannot be read, or without a box, are counted.
 
-    Args:
-        files: see `list_files`.
-        root: the folder that no link may leave.
-        size: the side of a square in pixels.
-        outcome: counts those that are left out.
-        boxes: finds the parts to look at, one square each; None for the centre square of each picture.
-        release: protects a square, or with parts the part, in its own size; None for no copies.
-        every: reads all pictures of a file, and not the first alone.
+    `boxes` finds the parts to look at, one square each; None for the centre square of each picture. `release`
+    protects a square, or with parts the part, in its own size. `every` reads all pictures of a file, and not
+    the first alone. No link may leave `root`.
 
-    Raises:
-        DataError: no file can be read.
+    Raises DataError: no file can be read.
     """
     squares, kept = [], []
     for file in files:
@@ -283,8 +255,7 @@ def read_pictures(
 def read_vectors(files: Sequence[Listed], root: Path, *, size: int) -> Pictures:
     """Read codes or features, one a .release file; their pictures are black.
 
-    Raises:
-        DataError: a file is something else, or of another protection than the first.
+    Raises DataError: a file is something else, or of another protection than the first.
     """
     made = []
     for file in files:

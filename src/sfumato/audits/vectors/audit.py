@@ -1,19 +1,19 @@
 """The audit of vectors: people and attributes that they give away, storage and remedies, as one report."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from sfumato.audits.findings import Finding, Report, Table, interval
-from sfumato.audits.risks import Kind, Risk
+from sfumato.attack import sets
+from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, interval, quiet, shown, worst_of
 from sfumato.audits.vectors import measure
 from sfumato.audits.vectors.measure import Form, Halves, Inferred, Named
 from sfumato.audits.vectors.reading import Vectors
 from sfumato.dp.naming import counting
 from sfumato.errors import shorten
-from sfumato.study.choose.estimates import Estimate, classifier_in_words, percent
+from sfumato.study.choose.estimates import classifier_in_words, percent
 
 _SHOWN = 10  # pairs of near copies
 _HIDDEN = 0.05  # of people named beyond chance: a remedy that names no more hides people
@@ -22,7 +22,10 @@ _KEPT = 0.9  # of the right guesses beyond chance: a remedy that leaves as many 
 
 @dataclass(frozen=True)
 class _Tried:
-    """A form, how often it names people, and how much it keeps: right guesses, or neighbours."""
+    """A form, how often it names people, and how much it keeps: right guesses, or neighbours.
+
+    People are named `once` from one vector, and at `most` from as many as were tried.
+    """
 
     form: Form
     named: Mapping[int, Named]
@@ -32,12 +35,10 @@ class _Tried:
 
     @property
     def once(self) -> float:
-        """The share named from one vector."""
         return self.named[1].named.value
 
     @property
     def most(self) -> float:
-        """The share named from the most vectors."""
         return self.named[max(self.named)].named.value
 
     @property
@@ -53,26 +54,16 @@ class _Tried:
         return counting(chance, outputs=self.form.outputs).chance if self.form.outputs else 1.0
 
 
-def audit_vectors(
-    vectors: Vectors,
-    *,
-    subject: str,
-    seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Report:
+def audit_vectors(vectors: Vectors, *, subject: str, seed: int = 0, progress: Progress = quiet) -> Report:
     """Name, link and verify the people of vectors, infer attributes, and try storage and remedies.
 
-    Args:
-        vectors: see `reading.read`. Without people, links without names alone are measured.
-        subject: the file in words.
-        seed: of halves, panels and samples.
-        progress: called with the numbers of forms done and planned.
+    Without people, links without names alone are measured. `seed` is of halves, panels and samples.
 
-    Raises:
-        DataError: fewer than eight people have two vectors, or an attribute with one class in a half.
+    Raises DataError: fewer than eight people have two vectors, or an attribute with one class in a half.
     """
     twins, tried = _find_twins(vectors, seed), list[_Tried]()
     inferred: dict[str, Inferred] = {}
+    findings, changes = list[Finding](), list[str]()
     target = next(iter(vectors.labels), None)
     if (people := vectors.people) is not None:
         halves = measure.split(people, seed)
@@ -80,15 +71,12 @@ def audit_vectors(
             inferred[name] = measure.infer(vectors.values, classes, people, halves)
         tried = _try_forms(vectors, people, halves, target, seed, progress)
     named, base = tried[0].named if tried else {}, 0.0 if target is None else inferred[target].base
-    findings, changes = [], list[str]()
     if tried:
-        findings.append(_find_named(named))
+        findings = [_find_named(named)]
         findings += [_find_numbers(each, each.alone) for each in tried if each.alone is not None]
-    if inferred:
-        findings.append(_find_attributes(inferred))
-    if tried:
+        findings += [_find_attributes(inferred)] if inferred else []
         findings.append(_find_forms(tried, target, base))
-        changes += [] if tried[0].hides else _remedies(tried, target, base)
+        changes = [] if tried[0].hides else [*_remedies(tried, target, base)]
     if twins.figures["copies"]:
         changes.append("Remove near copies before you share or test: one copy names the other.")
     return Report(
@@ -103,12 +91,7 @@ def audit_vectors(
 
 
 def _try_forms(
-    vectors: Vectors,
-    people: np.ndarray,
-    halves: Halves,
-    target: str | None,
-    seed: int,
-    progress: Callable[[int, int], None],
+    vectors: Vectors, people: np.ndarray, halves: Halves, target: str | None, seed: int, progress: Progress
 ) -> list[_Tried]:
     """Try all forms. Against the first, the vectors as they are, adversaries compute the others, too."""
     values, rows = vectors.values, halves.asked
@@ -116,7 +99,7 @@ def _try_forms(
     telling, carriers = measure.find_telling(values * vectors.unit, people, halves)
     names = [vectors.names[each] if vectors.names else f"number {each}" for each in carriers]
     wanted = None if classes is None else classes[halves.learned]
-    every = [*measure.forms(values[halves.learned], people[halves.learned], wanted, carriers, names)]
+    every = [*measure.forms(values[halves.learned], wanted, carriers, names)]
     tried = []
     for number, form in enumerate(every):
         progress(number, len(every))
@@ -130,7 +113,11 @@ def _try_forms(
         alone = measure.name_people(telling, people, halves, seed)[1] if form.without else None
         tried.append(_Tried(form, named, kept, keeps, alone))
     progress(len(every), len(every))
-    stored = measure.join({each.form.name: each.named for each in tried})
+    stored = {}
+    for size, mine in tried[0].named.items():
+        known = [(each.form.name, each.named[size]) for each in tried if size in each.named]
+        points = {f" of {name}" * (number > 0): each.point for number, (name, each) in enumerate(known)}
+        stored[size] = Named(sets.join(points), mine.panel)
     return [replace(tried[0], named=stored), *tried[1:]]
 
 
@@ -165,74 +152,53 @@ def _sentence(
 def _find_named(named: Mapping[int, Named]) -> Finding:
     figures, rows = dict[str, dict[str, Any]](), []
     for size, each in named.items():
-        point, rate, chance = each.point, each.named, 1 / each.panel
-        figures[str(size)] = {
-            "people": len(point.people),
-            "named": rate.value,
-            "low": rate.low,
-            "high": rate.high,
-            "linked": each.linked.value,
-            "adversaries": point.by_adversary,
-        }
-        shares = {"chance": chance, "worst": float(point.named.max())}
-        shares |= {"over_half": float((point.named > 0.5).mean()), "accepted": point.accepted}
-        shares["equal_error"] = point.equal_error
-        figures[str(size)] |= shares
-        rows.append(
-            (
-                *(str(size), str(len(point.people)), interval(rate), interval(each.linked)),
-                *map(percent, shares.values()),
-            )
-        )
+        point, rate = each.point, each.named
+        worst, over_half = worst_of(point.named.tolist()).values()
+        shares = {"chance": 1 / each.panel, "worst": worst, "over_half": over_half}
+        shares |= {"accepted": point.accepted, "equal_error": point.equal_error}
+        figures[str(size)] = {"people": len(point.people), "named": rate.value, "low": rate.low}
+        figures[str(size)] |= {"high": rate.high, "linked": each.linked.value}
+        figures[str(size)] |= {"adversaries": point.by_adversary, **shares}
+        said = (str(size), str(len(point.people)), interval(rate), interval(each.linked))
+        rows.append((*said, *map(percent, shares.values())))
     often, first = next(iter(figures.values()))["over_half"], next(iter(named.values()))
-    return Finding(
-        name="named",
-        title="Named, linked and verified",
-        verdict="leaks" if any(each["low"] > each["chance"] for each in figures.values()) else "not shown",
-        sentence=f"From one vector {percent(often)} of people are named in over half of the tries. The best "
-        f"adversary is a {classifier_in_words(first.point.chosen[0])}.",
-        table=Table(
-            (
-                *("vectors", "people", "named", "linked", "chance", "worst person", "named in over half"),
-                *("verified at 1% false alarms", "equal error"),
-            ),
-            tuple(rows),
-            "Some vectors of each person are known. Named: right at the first guess. Linked: two sets of as "
-            "many vectors. In brackets the 95% interval over people.",
-        ),
-        figures=figures,
+    words = (
+        f"From one vector {percent(often)} of people are named in over half of the tries. The best "
+        f"adversary is a {classifier_in_words(first.point.chosen[0])}."
     )
+    columns = ("vectors", "people", "named", "linked", "chance", "worst person", "named in over half")
+    table = Table(
+        (*columns, "verified at 1% false alarms", "equal error"),
+        tuple(rows),
+        "Some vectors of each person are known. Named: right at the first guess. Linked: two sets of as "
+        "many vectors. In brackets the 95% interval over people.",
+    )
+    leaks = any(each["low"] > each["chance"] for each in figures.values())
+    return Finding("named", "Named, linked and verified", shown(leaks), words, table, figures=figures)
 
 
 def _find_numbers(without: _Tried, alone: Named) -> Finding:
-    names = " and ".join(without.form.without)
-    return Finding(
-        name="numbers",
-        title="Numbers that tell most",
-        verdict="leaks" if alone.named.low > 1 / alone.panel else "not shown",
-        sentence=f"From one vector {percent(alone.named.value)} of people are named by {names} alone, and "
-        f"{percent(without.once)} without, by values, spread and decimals.",
-        figures={"numbers": list(without.form.without), "alone": alone.named.value, "without": without.once},
+    words = (
+        f"From one vector {percent(alone.named.value)} of people are named by "
+        f"{' and '.join(without.form.without)} alone, and {percent(without.once)} without, by values, spread "
+        "and decimals."
     )
+    leaks, numbers = alone.named.low > 1 / alone.panel, list(without.form.without)
+    figures = {"numbers": numbers, "alone": alone.named.value, "without": without.once}
+    return Finding("numbers", "Numbers that tell most", shown(leaks), words, figures=figures)
 
 
 def _find_attributes(inferred: Mapping[str, Inferred]) -> Finding:
     read = [name for name, each in inferred.items() if each.share.low > each.base]
-    return Finding(
-        name="attributes",
-        title="Attributes",
-        verdict="leaks" if read else "not shown",
-        sentence=f"A logistic regression reads {', '.join(read) or 'none of them'} better than a guess, "
-        "learned from other people.",
-        table=Table(
-            ("attribute", "right", "by the commonest class", "people", "vectors"),
-            tuple(
-                (name, interval(each.share), percent(each.base), str(each.people), str(each.vectors))
-                for name, each in inferred.items()
-            ),
-        ),
-        figures={name: {"right": each.share.value, "base": each.base} for name, each in inferred.items()},
+    rows = tuple(
+        (name, interval(each.share), percent(each.base), str(each.people), str(each.vectors))
+        for name, each in inferred.items()
     )
+    words = f"A logistic regression reads {', '.join(read) or 'none of them'} better than a guess, "
+    words += "learned from other people."
+    table = Table(("attribute", "right", "by the commonest class", "people", "vectors"), rows)
+    figures = {name: {"right": each.share.value, "base": each.base} for name, each in inferred.items()}
+    return Finding("attributes", "Attributes", shown(bool(read)), words, table, figures=figures)
 
 
 def _utility(target: str | None) -> str:
@@ -247,16 +213,8 @@ def _find_forms(tried: list[_Tried], target: str | None, base: float) -> Finding
         sentence = "The vectors as they are name hardly more people than chance does."
     elif hidden:
         sentence = f"From one vector, these name at most 5% of people beyond chance: {'; '.join(hidden)}."
-    rows = [
-        (
-            "a guess",
-            "0",
-            *(percent(1 / stored.named[size].panel) for size in sizes),
-            "1.0%",
-            percent(base),
-            "-",
-        )
-    ]
+    guess = (percent(1 / stored.named[size].panel) for size in sizes)
+    rows = [("a guess", "0", *guess, "1.0%", percent(base), "-")]
     figures = dict[str, dict[str, Any]]()
     for each in tried:
         shares = {str(size): each.named[size].named.value for size in sizes}
@@ -265,21 +223,14 @@ def _find_forms(tried: list[_Tried], target: str | None, base: float) -> Finding
         said = (*shares.values(), each.named[1].point.accepted, each.kept)
         bound = percent(each.bound) if each.bound < 1 else "-"
         rows.append((each.form.name, f"{each.form.bytes:,}", *map(percent, said), bound))
-    return Finding(
-        name="forms",
-        title="Other ways to store them, and remedies",
-        verdict="not shown" if hidden else "leaks",
-        sentence=sentence,
-        table=Table(
-            (
-                *("form", "bytes", *(f"named from {size}" for size in sizes), "verified from 1"),
-                *(_utility(target), "proved at most, from 1"),
-            ),
-            tuple(rows),
-            "Each is learned from one half of the people and tried on the other, by adversaries who know it.",
-        ),
-        figures=figures,
+    columns = ("form", "bytes", *(f"named from {size}" for size in sizes), "verified from 1")
+    table = Table(
+        (*columns, _utility(target), "proved at most, from 1"),
+        tuple(rows),
+        "Each is learned from one half of the people and tried on the other, by adversaries who know it.",
     )
+    title = "Other ways to store them, and remedies"
+    return Finding("forms", title, shown(not hidden), sentence, table, figures=figures)
 
 
 def _find_twins(vectors: Vectors, seed: int) -> Finding:
@@ -301,14 +252,9 @@ def _find_twins(vectors: Vectors, seed: int) -> Finding:
             f"{min(_SHOWN, len(pairs))} of {len(pairs):,} pairs. Their distance is under a tenth of "
             "that of two random vectors.",
         )
-    return Finding(
-        name="twins",
-        title="Without names",
-        verdict="leaks" if linked > 0.05 or len(pairs) else "not shown",
-        sentence=sentence,
-        table=table,
-        figures={"linked": linked, "copies": len(pairs), "same": same, "by_chance": by_chance},
-    )
+    verdict = shown(linked > 0.05 or len(pairs) > 0)
+    figures = {"linked": linked, "copies": len(pairs), "same": same, "by_chance": by_chance}
+    return Finding("twins", "Without names", verdict, sentence, table, figures=figures)
 
 
 def _remedies(tried: list[_Tried], target: str | None, base: float) -> Iterator[str]:
@@ -368,32 +314,12 @@ def _limits(vectors: Vectors, seed: int) -> Iterator[str]:
 
 def _risks(named: Mapping[int, Named], inferred: Mapping[str, Inferred], source: str) -> Iterator[Risk]:
     for size, each in named.items():
-        kinds: dict[Kind, tuple[Estimate, np.ndarray]] = {
-            "singling out": (each.named, each.point.named),
-            "linkability": (each.linked, each.point.linked),
-        }
-        for kind, (rate, rates) in kinds.items():
-            yield Risk(
-                kind=kind,
-                secret="identity",
-                releases=size,
-                adversary=classifier_in_words(each.point.chosen[0]),
-                rate=rate,
-                control=1 / each.panel,
-                worst=float(rates.max()),
-                named_often=float((rates > 0.5).mean()),
-                people=len(rates),
-                source=source,
-            )
+        known: dict[str, Any] = {"secret": "identity", "releases": size, "control": 1 / each.panel}
+        known |= {"adversary": classifier_in_words(each.point.chosen[0]), "source": source}
+        known["people"] = len(each.point.named)
+        yield Risk("singling out", rate=each.named, **known, **worst_of(each.point.named.tolist()))
+        yield Risk("linkability", rate=each.linked, **known, **worst_of(each.point.linked.tolist()))
     for name, attribute in inferred.items():
-        yield Risk(
-            kind="inference",
-            secret=name,
-            releases=1,
-            adversary="logistic regression",
-            rate=attribute.share,
-            control=attribute.base,
-            people=attribute.people,
-            images=attribute.vectors,
-            source=source,
-        )
+        known = {"people": attribute.people, "images": attribute.vectors, "source": source}
+        adversary = "logistic regression"
+        yield Risk("inference", name, 1, adversary, attribute.share, attribute.base, **known)

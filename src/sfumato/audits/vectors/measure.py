@@ -1,6 +1,6 @@
 """The measures of vectors: naming, attributes, links without names, and other forms of them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,7 +26,6 @@ _BLOCK = 1_000  # rows compared at once
 _COPY = 0.01  # of the squared distance of two random vectors: below, two are nearly copies
 _BY_CHANCE = 0.01  # of vectors have a neighbour as near if nothing links any two
 _CODE = 8  # bits
-_SMALL = 1e-6  # of the largest variance; smaller ones count as 0
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,7 @@ class Halves:
 def split(people: np.ndarray, seed: int) -> Halves:
     """Split people with two vectors or more into halves; the others teach.
 
-    Raises:
-        DataError: fewer than eight people have two vectors.
+    Raises DataError: fewer than eight people have two vectors.
     """
     counts = np.bincount(people)
     able = np.flatnonzero(counts > 1)
@@ -120,32 +118,11 @@ def name_people(
     return dict(sorted(found.items()))
 
 
-def join(forms: Mapping[str, Mapping[int, Named]]) -> dict[int, Named]:
-    """Name people of the first form by adversaries who compute each of the others, too."""
-    first, *_ = forms.values()
-    return {
-        size: Named(
-            sets.join(
-                {
-                    f" of {form}" * (number > 0): named[size].point
-                    for number, (form, named) in enumerate(forms.items())
-                    if size in named
-                }
-            ),
-            stored.panel,
-        )
-        for size, stored in first.items()
-    }
-
-
 def find_telling(values: np.ndarray, people: np.ndarray, halves: Halves) -> tuple[np.ndarray, np.ndarray]:
     """Find single numbers that tell of people: by their values, their spread, or their last decimals.
 
-    Args: (N, D) numbers as they are in the file. Only those who teach are looked at.
-
-    Returns:
-        (N, K), values of the most telling numbers; and their places in a vector, if they tell far more of
-        people than most, and may not belong to it.
+    Only those who teach are looked at. From (N, D) numbers as they are in the file it returns (N, K), values
+    of the most telling ones; and their places, if they tell far more than most, and may not belong there.
     """
     middle = np.median(values[halves.learned], axis=0)
     looks: list[Transform] = [
@@ -181,39 +158,23 @@ def _factors(values: np.ndarray, people: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Form:
-    """One way to keep vectors.
+    """One way to keep vectors."""
 
-    Attributes:
-        name: for JSON and words, such as "sign bits".
-        bytes: of a vector.
-        transform: from the vectors as they are.
-        outputs: the number of different releases, if it is small.
-        remedy: whether it is meant to protect.
-        without: the names of numbers that it leaves out.
-    """
-
-    name: str
-    bytes: int
-    transform: Transform
-    outputs: int | None = None
-    remedy: bool = True
-    without: tuple[str, ...] = ()
+    name: str  # for JSON and words, such as "sign bits"
+    bytes: int  # of a vector
+    transform: Transform  # from the vectors as they are
+    outputs: int | None = None  # the number of different releases, if it is small
+    remedy: bool = True  # whether it is meant to protect
+    without: tuple[str, ...] = ()  # the names of numbers that it leaves out
 
 
 def forms(
-    learned: np.ndarray,
-    people: np.ndarray,
-    target: np.ndarray | None,
-    carriers: np.ndarray,
-    names: Sequence[str],
+    learned: np.ndarray, target: np.ndarray | None, carriers: np.ndarray, names: Sequence[str]
 ) -> Iterator[Form]:
     """Yield the vectors as they are, as a small database keeps them, and remedies.
 
-    Args:
-        learned: (M, D) vectors of people who are not looked for afterwards.
-        people: (M,) int64.
-        target: (M,) int64 classes of the attribute that is to be kept, -1 if unknown; None without one.
-        carriers: numbers that tell most of people, and their `names`.
+    `learned` are (M, D) vectors of people who are not looked for afterwards; `target` (M,) int64 classes of
+    the attribute that is to be kept, -1 if unknown; `carriers` numbers that tell most, and their `names`.
     """
     mean, width = learned.mean(0), learned.shape[1]
     yield Form("float32", 4 * width, lambda x: x, remedy=False)
@@ -225,9 +186,6 @@ def forms(
             lambda x: np.delete(x, carriers, axis=1),
             without=tuple(names),
         )
-    count = max(1, min(len(np.unique(people)) - 1, width - max(1, width // 8)))
-    removal = remove_identity(learned, people, count)
-    yield Form(f"identity removed, {count} of {width} directions", 4 * width, removal)
     components = plda.principal_components(learned, _CODE)
     bits = components.shape[1]
     yield Form(f"code of {bits} bits", 1, lambda x: _signs((x - mean) @ components), 2**bits)
@@ -235,34 +193,13 @@ def forms(
         known = target >= 0
         answer, classes = classify(learned[known], target[known]), int(target.max()) + 1
         one_hot = np.eye(classes, dtype=np.float32)
-        yield Form(
-            f"answer alone, one of {classes} classes", 1, lambda x: one_hot[answer(x).argmax(1)], classes
-        )
+        words = f"answer alone, one of {classes} classes"
+        yield Form(words, 1, lambda x: one_hot[answer(x).argmax(1)], classes)
 
 
 def _signs(x: np.ndarray) -> np.ndarray:
     signs: np.ndarray = np.where(x > 0, np.float32(1), np.float32(-1))
     return signs
-
-
-def remove_identity(values: np.ndarray, people: np.ndarray, count: int) -> Transform:
-    """Remove the directions that tell people apart best, by the closed form of LEACE.
-
-    Source: Belrose et al. 2023, Theorem 4.3: x - W⁺·P·W·(x - μ), with W the whitening by the covariance of
-    the vectors and P the projection on the whitened means of classes. There P removes all of their span, and
-    no linear model of these classes does better than guessing. Here it removes the `count` directions in
-    which they vary most: with more people than numbers, the whole span would be everything.
-    """
-    mean, scale = values.mean(0), sets.even(values)
-    values = ((values - mean) / scale).astype(np.float64)
-    variances, axes = np.linalg.eigh(np.cov(values.T))
-    kept = variances > _SMALL * variances[-1]
-    variances, axes = variances[kept], axes[:, kept]
-    whiten, back = axes / np.sqrt(variances), (axes * np.sqrt(variances)).T
-    _, counts, means, _ = plda.group(values @ whiten, people)
-    directions = np.linalg.svd(np.sqrt(counts)[:, None] * means, full_matrices=False)[2][:count]
-    removed = (whiten @ directions.T @ directions @ back).astype(np.float32)
-    return lambda x: x - (x - mean) / scale @ removed * scale
 
 
 def classify(values: np.ndarray, classes: np.ndarray) -> Transform:
@@ -289,8 +226,7 @@ class Inferred:
 def infer(values: np.ndarray, classes: np.ndarray, people: np.ndarray, halves: Halves) -> Inferred:
     """Infer an attribute by a logistic regression that learned it from other people; -1 is unknown.
 
-    Raises:
-        DataError: one of the halves does not show two classes.
+    Raises DataError: one of the halves does not show two classes.
     """
     learned, asked = (rows[classes[rows] >= 0] for rows in (halves.learned, halves.asked))
     if len(np.unique(classes[learned])) < 2 or not len(asked):
@@ -309,9 +245,8 @@ def find_twins(values: np.ndarray, seed: int) -> tuple[float, np.ndarray, np.nda
 
     The numbers of each principal component are shuffled for that comparison: only their distribution stays.
 
-    Returns:
-        the share whose nearest other is nearer than shuffled vectors have one; (N,) these nearest others; and
-        (K, 2) rows of pairs that are nearly equal.
+    Returns the share whose nearest other is nearer than shuffled vectors have one; (N,) these nearest others;
+    and (K, 2) rows of pairs that are nearly equal.
     """
     centred = values - values.mean(0)
     draw = np.random.default_rng(seed)

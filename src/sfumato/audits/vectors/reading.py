@@ -27,29 +27,17 @@ _DAMAGES = (OSError, EOFError, ValueError, TypeError, NotImplementedError, zipfi
 
 @dataclass(frozen=True)
 class Vectors:
-    """Vectors, or a sample of them.
+    """Vectors, or a sample of them, scaled so that the variance of their numbers is 1 on average."""
 
-    Attributes:
-        values: (N, D) finite float32, divided by `unit`: their variance is 1, on average over the D numbers.
-        people: (N,) int64 codes of the people they belong to; None if unknown.
-        labels: attribute -> (N,) int64 codes of its classes; -1 if unknown.
-        rows: (N,) their positions in the file, from 0.
-        total: the number of rows in the file.
-        words: the array or columns that they come from.
-        unit: (D,) what each number was divided by: one for all, unless one is so large that it hides others.
-        names: of the D numbers: their columns; none if they are of one array.
-        left_out: columns that do not belong to the vectors, and were not looked at.
-    """
-
-    values: np.ndarray
-    people: np.ndarray | None
-    labels: Mapping[str, np.ndarray]
-    rows: np.ndarray
-    total: int
-    words: str = "an array"
-    unit: np.ndarray = field(default_factory=lambda: np.ones(1))
-    names: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
+    values: np.ndarray  # (N, D) finite float32, divided by `unit`
+    people: np.ndarray | None  # (N,) int64 codes of the people they belong to; None if unknown
+    labels: Mapping[str, np.ndarray]  # attribute -> (N,) int64 codes of its classes; -1 if unknown
+    rows: np.ndarray  # (N,) their positions in the file, from 0
+    total: int  # rows in the file
+    words: str = "an array"  # or columns that they come from
+    unit: np.ndarray = field(default_factory=lambda: np.ones(1))  # (D,) one for all, unless one hides others
+    names: tuple[str, ...] = ()  # columns of the D numbers; none if they are of one array
+    left_out: tuple[str, ...] = ()  # columns that do not belong to the vectors, and were not looked at
 
 
 @dataclass(frozen=True)
@@ -82,15 +70,10 @@ def read(
     rows: int = 10_000,
     seed: int = 0,
 ) -> Vectors:
-    """Read a file; of a larger one, a random sample of whole people.
+    """Read a file; of one with more rows, a random sample of whole people.
 
-    Args:
-        path: .npy, .npz, .parquet or .csv.
-        vectors: the array or column of the vectors, or the common beginning of their columns.
-        people: the array or column that says whose they are.
-        labels: those of attributes, which need people.
-        rows: the most to read.
-        seed: of the sample.
+    `vectors` names their array or column, or the common beginning of their columns; `people` says whose they
+    are; `labels` are attributes, which need people.
 
     Raises:
         ConfigError: no such array or column, or labels without people.
@@ -114,9 +97,8 @@ def read(
     total = len(columns[names[0]] if names else matrices[matrix])
     for name in chosen:
         if len(columns[name]) != total:
-            raise DataError(
-                f"{path}: {name} has {len(columns[name]):,} entries for {total:,} vectors: give each one"
-            )
+            entries = f"{len(columns[name]):,} entries"
+            raise DataError(f"{path}: {name} has {entries} for {total:,} vectors: give each one")
     owners = None if people is None else _people(path, people, columns[people][np.arange(total)])
     kept = _sample(owners, total, rows, np.random.default_rng(seed))
     if names:
@@ -167,9 +149,8 @@ def _open(path: Path) -> tuple[Mapping[str, np.ndarray], _Columns]:
     except DataError:
         raise
     except MemoryError as error:
-        raise DataError(
-            f"{path}: does not fit memory: leave out arrays or rows that are no vectors"
-        ) from error
+        words = "does not fit memory: leave out arrays or rows that are no vectors"
+        raise DataError(f"{path}: {words}") from error
     except _DAMAGES as error:
         if "Object arrays" in str(error):
             raise DataError(
@@ -289,9 +270,8 @@ def _check(path: Path, values: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray
 def _codes(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The different texts of a column, and (N,) the number of each entry's; -1 if it is empty."""
     seen: dict[str, int] = {}
-    first = np.fromiter(
-        (seen.setdefault(_text(each), len(seen)) for each in values.tolist()), np.int64, len(values)
-    )
+    numbers = (seen.setdefault(_text(each), len(seen)) for each in values.tolist())
+    first = np.fromiter(numbers, np.int64, len(values))
     classes, codes = np.unique(np.array(list(seen)), return_inverse=True)
     codes = codes[first]
     return (classes[1:], codes - 1) if classes[0] == "" else (classes, codes)

@@ -78,14 +78,11 @@ def finish(
     else:
         print(findings.as_text(report))
     if html is not None:
-        from sfumato.audits import page
-
-        note(f"report: {page.write(report, html)}")
+        note(f"report: {findings.write_page(report, html)}")
     if pdf is not None:
-        from sfumato.audits import page
         from sfumato.study.report import write_pdf
 
-        note(f"PDF: {write_pdf(page.render(report), pdf)}")
+        note(f"PDF: {write_pdf(findings.as_page(report), pdf)}")
     if leaks:
         raise typer.Exit(1)
 

@@ -62,7 +62,7 @@ def folder(
 
     Example: sfumato audit folder supplied --known photos --html report.html
     """
-    from sfumato.audits.folder import NamingConfig, audit_folder, audit_names
+    from sfumato.audits.folder import NamingConfig, audit_folder
     from sfumato.base.settings import check_settings, parse_overrides
 
     require("the audit of a folder", "study", "sklearn", "scipy")
@@ -73,16 +73,9 @@ def folder(
     if weights is not None:
         settings |= {"weights": str(weights), "detector": detector and str(detector)}
     config = check_settings(NamingConfig, settings | parse_overrides(overrides or []), "the adversaries")
-    if protection is not None and known is None:
-        raise ConfigError(
-            f"--protection {protection}: people are named, and nothing else is looked at: give --known"
-        )
+    common: dict[str, Any] = {"people": people, "spec": protection, "detector": detector, "config": config}
     with bar("files") as progress:
-        common: dict[str, Any] = {"people": people, "config": config, "progress": progress}
-        if protection is None or known is None:
-            report = audit_folder(released, known=known, detector=detector, **common)
-        else:
-            report = audit_names(released, known, spec=protection, **common)
+        report = audit_folder(released, known=known, progress=progress, **common)
     finish(report, as_json, html, pdf, audience, threshold)
 
 

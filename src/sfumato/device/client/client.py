@@ -7,26 +7,28 @@ The device decides how images are protected; a service can only ask (sfumato.dev
 """
 
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 from pydantic import ValidationError
 
 from sfumato import wire
-from sfumato.base.files import check_alike
+from sfumato.base.files import check_alike, read_regular
 from sfumato.base.schemas import validate_json
 from sfumato.device.client import demands, outgoing
-from sfumato.device.client.connection import SYSTEM, Connection, ServiceError, check_url
+from sfumato.device.client.connection import MOST_REPLY, SYSTEM, Connection, ServiceError, check_url
 from sfumato.device.client.demands import Accept, Notice, Policy, Protecting, size_words, words
-from sfumato.device.client.outgoing import Failed, Image, Source, as_list, batches
+from sfumato.device.client.outgoing import Failed, Image, Source, as_list, fit
 from sfumato.device.ledger import Ledger
-from sfumato.errors import ConfigError, DataError
+from sfumato.dp.mechanisms import fresh_noise
+from sfumato.errors import ConfigError, DataError, ImageError
 from sfumato.protect.release import Trained
 from sfumato.protect.spec import portable
 from sfumato.wire import labelled, labels, messages, tables
@@ -36,9 +38,13 @@ from sfumato.wire.tables import AnswerTable
 if TYPE_CHECKING:
     from httpx import BaseTransport
 
+    from sfumato.protect.code import Code
+
 _CHANGED = frozenset({404, 409, 422})  # what is known of classifiers may have changed
 _MOST_SIDE = 2048  # the largest side of the images that a service may ask for
 _MOST_LISTED = 5  # models in a message
+_MOST_IMAGES = 32  # of a request
+_MOST_VALUES = 8_000_000  # pixels in all channels of a request
 
 _Answer = TypeVar("_Answer")
 
@@ -68,9 +74,6 @@ class Enrolled:
     def plus(self, new: int = 0, known: int = 0, failed: int = 0) -> "Enrolled":
         """Add some images."""
         return replace(self, new=self.new + new, known=self.known + known, failed=self.failed + failed)
-
-
-_Subject = tuple[str, tuple[int, int, int], Protecting]  # the id of a classifier, the shape that it takes
 
 
 class Client(AbstractContextManager["Client"]):
@@ -120,11 +123,12 @@ class Client(AbstractContextManager["Client"]):
         chosen = demands.parse_protection(protection) if isinstance(protection, str) else protection
         self._policy = Policy(self.url, chosen, accept, notice)
         self._ledger, self._default = ledger, classifier
-        self._subjects: dict[tuple[str, bool], _Subject] = {}
+        # By name, and whether to enrol: the id of a classifier, the shape that it takes, the protection.
+        self._subjects: dict[tuple[str, bool], tuple[str, tuple[int, int, int], Protecting]] = {}
 
     def close(self) -> None:
         """Close the connections."""
-        self._connection.close()
+        self._connection.http.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -173,8 +177,7 @@ class Client(AbstractContextManager["Client"]):
                 is resized to the size of the model.
             failed: called with each image that cannot be read, is nearly its own release, or would pass a
                 budget, and with the error; None raises the error, and none of the 32 images was sent.
-            people: whether the label is a person's name: images then count for the budget of that person. By
-                default a class is not a person.
+            people: whether the label is a person's name: images then count for the budget of that person.
 
         Raises ConfigError if the model takes another protection, or one that nobody agreed to; if no model
         fits, or several do; or if it is not a label. LedgerError if the ledger cannot be used.
@@ -273,7 +276,7 @@ class Client(AbstractContextManager["Client"]):
         return [row for _, row in sorted(zip(order, guesses, strict=True), key=lambda pair: pair[0])]
 
     def answer_table(self, *, classifier: str | None = None, known: AnswerTable | None = None) -> AnswerTable:
-        """Fetch the signed table for sfumato.device.client.look_up: the answers to all codes.
+        """Fetch the signed table for look_up: the answers to all codes.
 
         The first signing key is pinned. `known` is returned if the classifier has not changed. Raises
         ServiceError also without a table: only short codes have one; ConfigError for another key.
@@ -341,7 +344,8 @@ class Client(AbstractContextManager["Client"]):
                 number = self._begin(name, model) if info is None else info.id
                 subject = self._subjects[name, begin] = number, model.shape, protection
             number, shape, protection = subject
-            for batch in batches(images, shape):
+            left, most = iter(images), max(1, min(_MOST_IMAGES, _MOST_VALUES // math.prod(shape)))
+            while batch := list(islice(left, most)):
                 yield number, batch, *outgoing.release(ledger, protection, batch, shape, failed)
 
     def _check(self, name: str, model: ModelInfo, info: ClassifierDetails | None, *, begin: bool) -> None:
@@ -359,7 +363,10 @@ class Client(AbstractContextManager["Client"]):
             )
         if not begin and info is not None and not info.classes:
             raise ConfigError(f"{name} has no class: enrol an example first; nothing was sent or charged")
-        self._policy.check(model)
+        if self._policy.chosen is not None:
+            demands.check_takes(model, self._policy.chosen)
+        else:
+            demands.demand(model)
 
     def _choose(self, name: str, *, begin: bool) -> ModelInfo:
         """Return the one model that takes this device's releases, for a new classifier."""
@@ -402,9 +409,8 @@ class Client(AbstractContextManager["Client"]):
         """Send a request, and read the reply as a message; `again`: it is safe to send it twice."""
         headers = {} if content is None else {"content-type": kind}
         try:
-            read: _Answer = validate_json(
-                answer, self._connection.ask(method, path, content, headers, again=again)
-            )
+            reply = self._connection.ask(method, path, content, headers, again=again)
+            read: _Answer = validate_json(answer, reply)
             return read
         except ServiceError as error:
             if error.status in _CHANGED:
@@ -413,6 +419,52 @@ class Client(AbstractContextManager["Client"]):
         except ValidationError as error:
             problem = f"the answer is not a {getattr(answer, '__name__', answer)}"
             raise ServiceError(f"{self.url}: {problem}: the service may be of another version") from error
+
+
+def look_up(
+    table: AnswerTable,
+    code: "Code",
+    sources: Source | Iterable[Source],
+    *,
+    failed: Failed | None = None,
+) -> list[list[Guess]]:
+    """Classify by a table of answers, on the device alone: a query sends nothing, and no ledger is charged.
+
+    So an adversary at the service learns nothing from queries; it still has the enrolled examples. Arguments
+    and guesses as in Client.classify_many; only the first class has a guess, without numbers. Raises
+    ConfigError if the code has another artefact than the table, or noise.
+    """
+    if code.draws_noise:
+        raise ConfigError(
+            f"{code.spec}: nothing leaves the device, and noise only makes answers worse: remove it"
+        )
+    if code.digest() != table.header.made_of:
+        raise ConfigError(
+            f"{code.artefact}: not the artefact that the table was made for: use the one whose SHA-256 "
+            f"begins with {table.header.made_of[:16]}"
+        )
+    guesses: list[list[Guess]] = []
+    for source in as_list(sources):
+        try:
+            image = fit(source, code.shape)[1]
+        except ImageError as error:
+            if failed is None:
+                raise
+            failed(source, error)
+            guesses.append([])
+            continue
+        ((label, none),) = table.look_up(code.release(image[None], fresh_noise()).numbers() > 0)
+        guesses.append([NONE] * none + [Guess(label, None, None)])
+    return guesses
+
+
+def read_table(path: str | os.PathLike[str]) -> AnswerTable:
+    """Read an answer table. Raises DataError: no such file, damaged, or changed after it was signed."""
+    try:
+        return tables.decode(read_regular(path, MOST_REPLY))
+    except (OSError, DataError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DataError(f"{words(os.fspath(path))}: {reason}") from error
 
 
 def _no_classifier(name: str) -> ConfigError:

@@ -60,7 +60,7 @@ class Connection:
         if retries < 0:
             raise ConfigError(f"retries={retries}: at least 0 (no retry)")
         self.url, self._timeout, self._retries = url, timeout, retries
-        self._http = httpx.Client(
+        self.http = httpx.Client(
             base_url=url,
             timeout=timeout,
             headers={"x-api-key": key, "accept-encoding": "identity"},
@@ -69,10 +69,6 @@ class Connection:
             trust_env=url.startswith("https:"),
             transport=transport,
         )
-
-    def close(self) -> None:
-        """Close the sockets."""
-        self._http.close()
 
     def ask(
         self, method: str, path: str, content: bytes | None, headers: dict[str, str], *, again: bool = True
@@ -112,14 +108,11 @@ class Connection:
     def _receive(
         self, method: str, path: str, content: bytes | None, headers: dict[str, str], until: float
     ) -> bytes:
-        """Receive the body of a reply, and count its bytes as they arrive.
-
-        A packed reply is refused: some hundred bytes of nested gzip become gigabytes.
-        """
+        """Receive the body of a reply, and count its bytes as they arrive."""
         try:
-            with self._http.stream(method, path, content=content, headers=headers) as reply:
+            with self.http.stream(method, path, content=content, headers=headers) as reply:
                 packed = reply.headers.get("content-encoding", "identity").strip().lower()
-                if packed not in ("", "identity"):
+                if packed not in ("", "identity"):  # some hundred bytes of nested gzip become gigabytes
                     raise self._no_answer("a packed answer to a request for a plain one")
                 body = bytearray()
                 assert isinstance(reply.stream, httpx.SyncByteStream)

@@ -64,13 +64,6 @@ class Policy:
     accept: Accept | None
     notice: Notice | None
 
-    def check(self, model: ModelInfo) -> None:
-        """Raise ConfigError or SpecError for a model that gets nothing, whatever was agreed."""
-        if self.chosen is not None:
-            check_takes(model, self.chosen)
-        else:
-            demand(model)
-
     def agree(self, ledger: Ledger, classifier: str, model: ModelInfo) -> Protecting:
         """Return the protection agreed for a classifier of a model, and pin it if it is new.
 
@@ -79,7 +72,7 @@ class Policy:
         pin, size = ledger.pin(self.url, classifier), size_words(model.shape)
         same_size = pin is not None and pin.spec.rpartition(_OF)[2] == size
         if pin is None:
-            protection = self.chosen or self._ask(classifier, model)
+            protection = self.chosen or demand(model)
         elif self.chosen is not None and same_size:
             protection = self.chosen  # a new spec is the user's choice; the size comes from the service alone
         elif self.chosen is None and pin.spec == _pin_words(model.spec, model):
@@ -95,27 +88,21 @@ class Policy:
             )
         pinned = _pin_words(protection.spec, model)
         if pin is None or pin.spec != pinned:
-            if self.notice is not None and self.chosen is not None:
-                self.notice(self._demand(classifier, model, self.chosen))
+            shape, spec = model.shape, protection.spec
+            proved, naming = guarantee_words(protection, shape), naming_words(protection, shape)
+            demanded = Demanded(self.url, classifier, spec, shape, proved, naming)
+            if self.chosen is not None:
+                if self.notice is not None:
+                    self.notice(demanded)
+            elif self.accept is None:
+                raise ConfigError(
+                    f"{demanded}. Nobody on this device agreed, and nothing was sent: choose it with "
+                    f"protection={spec!r} (--with {spec}), or accept it at a terminal"
+                )
+            elif not self.accept(demanded):
+                raise ConfigError(f"{demanded}. It was not accepted, and nothing was sent")
             ledger.set_pin(self.url, classifier, pinned)
         return protection
-
-    def _ask(self, classifier: str, model: ModelInfo) -> Protecting:
-        protection = demand(model)
-        demanded = self._demand(classifier, model, protection)
-        if self.accept is None:
-            raise ConfigError(
-                f"{demanded}. Nobody on this device agreed, and nothing was sent: choose it with "
-                f"protection={protection.spec!r} (--with {protection.spec}), or accept it at a terminal"
-            )
-        if not self.accept(demanded):
-            raise ConfigError(f"{demanded}. It was not accepted, and nothing was sent")
-        return protection
-
-    def _demand(self, classifier: str, model: ModelInfo, protection: Protecting) -> Demanded:
-        shape, spec = model.shape, protection.spec
-        proved, naming = guarantee_words(protection, shape), naming_words(protection, shape)
-        return Demanded(self.url, classifier, spec, shape, proved, naming)
 
 
 def check_signer(ledger: Ledger, url: str, signer: str, *, first: bool) -> None:
@@ -146,12 +133,9 @@ def parse_protection(spec: str) -> Protecting:
 
 
 def demand(model: ModelInfo) -> Protection:
-    """Parse the protection that a service demands.
-
-    Raises ConfigError if it may not be accepted, SpecError if it protects nothing or is not a spec.
-    """
+    """Parse the protection that a service demands. Raises ConfigError, or SpecError for an invalid spec."""
     spec = model.spec
-    name = _family(spec).strip()
+    name = spec.partition(":")[0].strip()
     if name == "none":
         raise ConfigError(
             f"the model {words(model.name)} takes clear images: to send them unprotected, ask for "
@@ -184,13 +168,9 @@ def check_takes(model: ModelInfo, protection: Protecting) -> None:
 
 def is_taken(protection: Protecting, model: ModelInfo) -> bool:
     """Whether a model takes releases of this protection, of whichever artefact."""
-    spec = portable(protection.spec)
+    spec, name = portable(protection.spec), protection.spec.partition(":")[0]
     # The device chooses the noise of a private feature or a code; made_of identifies its artefact.
-    return model.spec == spec or (_family(spec) in _NOISY and _family(model.spec) == _family(spec))
-
-
-def _family(spec: str) -> str:
-    return spec.partition(":")[0]
+    return model.spec == spec or (name in _NOISY and model.spec.partition(":")[0] == name)
 
 
 def takes(model: ModelInfo) -> str:

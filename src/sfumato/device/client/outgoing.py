@@ -3,9 +3,8 @@
 import hmac
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
@@ -30,8 +29,6 @@ Source = Union[str, os.PathLike[str], Pictures.Image, "Tensor", Pixels]
 Failed = Callable[[Source, ImageError | BudgetExceededError], None]
 
 _ID = 16  # bytes of an id
-_MOST_IMAGES = 32  # of a request
-_MOST_VALUES = 8_000_000  # pixels in all channels of a request
 
 
 @dataclass(frozen=True)
@@ -60,14 +57,6 @@ def as_list(sources: Source | Iterable[Source]) -> Iterable[Source]:
     if single or getattr(sources, "ndim", 0) == 3:  # an array or a tensor
         return [sources]  # type: ignore[list-item]
     return sources  # type: ignore[return-value]
-
-
-def batches(given: Iterable[Image], shape: tuple[int, int, int]) -> Iterator[list[Image]]:
-    """Yield the images of each request, of shape (C, H, W)."""
-    count = max(1, min(_MOST_IMAGES, _MOST_VALUES // (shape[0] * shape[1] * shape[2])))
-    left = iter(given)
-    while batch := list(islice(left, count)):
-        yield batch
 
 
 def release(

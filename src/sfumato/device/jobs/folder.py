@@ -4,8 +4,10 @@ Source and target may be local folders or URLs; see storage. An engine runs the 
 more than once and writes the same each time: the ledger fixes every release.
 """
 
+import errno
 import os
-from collections.abc import Callable, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, replace
@@ -18,9 +20,9 @@ from sfumato.artefacts import read_card
 from sfumato.base import engines
 from sfumato.base.engines import EngineConfig
 from sfumato.base.files import check_writable
-from sfumato.device.jobs import listing, releasing, worker
+from sfumato.device.jobs import releasing, worker
 from sfumato.device.jobs.journal import BOXES, MANIFEST, Journal, Outcome, open_journal, write_manifest
-from sfumato.device.jobs.worker import RELEASE, TEXT, USUAL, FolderConfig, Job, is_shard
+from sfumato.device.jobs.worker import RELEASE, TEXT, USUAL, FolderConfig, Item, Job, is_shard
 from sfumato.device.ledger import Ledger
 from sfumato.device.storage import Storage, storage_of
 from sfumato.errors import ConfigError, DataError, ImageError, MissingExtraError
@@ -33,6 +35,10 @@ from sfumato.protect.release import IMAGES, Protection, artefact_of, cell_of, fi
 __all__ = ["MANIFEST", "FolderConfig", "Outcome", "protect_folder", "protect_image"]
 
 _AHEAD = 3  # tasks for each worker, including those that wait
+# A task for a worker: few enough files that a kill costs little work, enough that the two commits of the
+# ledger and the journal cost little.
+_CHUNK_FILES = 64
+_CHUNK_BYTES = 8 << 20
 
 Report = Callable[[int, int, int], None]  # images done, bytes done, total bytes
 Warn = Callable[[str], None]
@@ -66,7 +72,6 @@ def protect_folder(
         target: a folder that is new, empty, or from an earlier run with the same settings; a path or a URL.
             None for a dry run, which reads everything, writes nothing and charges a copy of the ledger.
         engine: where tasks run; None for one process per core of this machine.
-        report: called during the job.
         warn: called before anything leaves, if people remain recognisable on the first image.
 
     Raises:
@@ -81,7 +86,7 @@ def protect_folder(
     _check_storages(origin, goal, ledger, engine)
     check_format(protection, config)
     with ExitStack() as stack:
-        plan = stack.enter_context(closing(listing.Plan(origin, outcome)))
+        plan = stack.enter_context(closing(Plan(origin, outcome)))
         names = list(plan.names()) if config.people else []
         if names and not any("/" in name or is_shard(name) for name in names):
             raise DataError(
@@ -153,6 +158,124 @@ def protect_image(
     return outcome, next(worker.encode_files(released, config, made_of=artefact_of(protection)))
 
 
+def walk(source: Storage, outcome: Outcome) -> Iterator[tuple[str, str, int]]:
+    """Yield path, stamp and size in bytes of the images, by suffix or first bytes, and shards of a folder."""
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        try:
+            entries = source.entries(folder)
+        except OSError as error:
+            outcome.add(Outcome(folder).fail(f"a folder that cannot be read ({error.strerror})", folder))
+            continue
+        below = []
+        for base, look in entries:
+            name = f"{folder}/{base}" if folder else base
+            wanted = is_shard(base) or worker.is_image(base, b"")
+            if base.startswith("."):
+                outcome.left_out["hidden"] += 1
+                continue
+            try:
+                entry = look()
+                wanted = wanted or (entry.kind == "file" and worker.is_image(base, source.head(name)))
+            except OSError as error:
+                if wanted or error.errno not in (errno.ENOENT, errno.ELOOP):  # a link to nowhere
+                    outcome.add(Outcome(name).fail(f"cannot be read ({error.strerror})", name))
+                else:
+                    outcome.left_out[worker.NO_IMAGES] += 1
+                continue
+            if entry.kind == "folder":
+                below.append(name)
+            elif entry.kind == "link to a folder":
+                outcome.left_out["links to folders"] += 1
+            elif not wanted:
+                outcome.left_out[worker.NO_IMAGES] += 1
+            elif entry.kind == "link out":
+                outcome.left_out["links out of the folder"] += 1
+            elif entry.kind == "file":
+                yield name, entry.stamp, entry.size
+            else:
+                outcome.add(Outcome(name).fail("no regular file", name))
+        folders += reversed(below)
+
+
+class Plan:
+    """The files of a source, listed once. State: a temporary database on disk, since they may be many."""
+
+    def __init__(self, source: Storage, outcome: Outcome) -> None:
+        files = walk(source, outcome)
+        self.source = source  # the folder that tasks read
+        if not source.is_folder():
+            entry, self.source = source.look(""), source.parent
+            files = iter([(source.name, entry.stamp, entry.size)])
+        self._files = sqlite3.connect("", isolation_level=None)
+        self._files.execute("create table files (name blob, stamp text, size integer, output blob)")
+        self._files.execute("begin")
+        rows = ((os.fsencode(name), stamp, size) for name, stamp, size in files)
+        self._files.executemany("insert into files values (?, ?, ?, null)", rows)
+        self._files.execute("commit")
+        (self.total,) = self._files.execute("select coalesce(sum(size), 0) from files").fetchone()  # bytes
+
+    def names(self) -> Iterator[str]:
+        """Yield the paths of all files."""
+        for (name,) in self._files.execute("select name from files order by rowid"):
+            yield os.fsdecode(name)
+
+    def todo(
+        self, job: Job, journal: Journal | None, outcome: Outcome, skip: Callable[[int], None]
+    ) -> Iterator[Item]:
+        """Yield the files whose releases are missing; `skip` gets the bytes of each other one.
+
+        Under new names in the order of these: the order of writing, which folders, inodes and stores keep,
+        would tell which releases are of one folder.
+        """
+        self._files.create_function("output", 1, lambda name: os.fsencode(job.output(os.fsdecode(name))))
+        self._files.execute("update files set output = output(name)")
+        self._files.execute("create index outputs on files (output)")
+        first = "(select name from files as same where same.output = files.output order by rowid limit 1)"
+        order = "output" if job.config.rename else "rowid"
+        rows = self._files.execute(f"select name, stamp, size, output, {first} from files order by {order}")
+        for path, stamp, size, output, same in rows:
+            item, owner = Item(os.fsdecode(path), stamp, size, os.fsdecode(output)), os.fsdecode(same)
+            if journal is not None:
+                known = journal.find("source", item.name)
+                if known is not None and known.output:
+                    there = known.stamp == stamp and journal.target.size(known.output) == known.size
+                    if there and not known.failures:
+                        outcome.earlier += 1
+                        outcome.left_out += known.left_out
+                        skip(size)
+                        continue
+                    item = item._replace(ours=True)
+                other = journal.find("output", item.output)
+                owner = owner if other is None else other.source
+            if owner != item.name or item.name.split("/")[0] == MANIFEST:
+                outcome.add(Outcome(item.name).fail(f"{worker.SAME_NAME}, or of the manifest", item.name))
+            else:
+                yield item
+
+    def close(self) -> None:
+        """Remove the database."""
+        self._files.close()
+
+
+def chunks(items: Iterator[Item]) -> Iterator[list[Item]]:
+    """Group files into tasks; a shard is a task by itself."""
+    chunk: list[Item] = []
+    size = 0
+    for item in items:
+        if is_shard(item.name):
+            yield [item]
+            continue
+        chunk.append(item)
+        size += item.size
+        if len(chunk) >= _CHUNK_FILES or size >= _CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
 def _fit_channels(config: FolderConfig | None, protection: Protection) -> FolderConfig:
     config, artefact = config or FolderConfig(), getattr(protection, "artefact", None)
     if config.channels or artefact is None:
@@ -160,7 +283,7 @@ def _fit_channels(config: FolderConfig | None, protection: Protection) -> Folder
     return replace(config, channels=int(read_card(artefact)["shape"][0]))
 
 
-def _first_image(plan: listing.Plan, config: FolderConfig) -> Pixels | None:
+def _first_image(plan: Plan, config: FolderConfig) -> Pixels | None:
     """Read the first readable image, unprotected; None if there is none outside of tar files."""
     for name in plan.names():
         if not is_shard(name):
@@ -242,16 +365,16 @@ def check_format(protection: Protection, config: FolderConfig) -> None:
         protection.check()
     from sfumato.protect.mask import Mask  # PyTorch comes with it
 
-    if isinstance(protection, Mask) and config.format_name not in (*images.TRANSPARENT, RELEASE):
+    if isinstance(protection, Mask) and config.format_name not in (*images.reading.TRANSPARENT, RELEASE):
         raise ConfigError(
             f"{config.format_name} cannot say which pixels are hidden: "
-            f"write a mask as {' or '.join(images.TRANSPARENT)}"
+            f"write a mask as {' or '.join(images.reading.TRANSPARENT)}"
         )
 
 
 def _run(
     job: Job,
-    plan: listing.Plan,
+    plan: Plan,
     ledger: Path,
     journal: Journal | None,
     where: EngineConfig,
@@ -289,7 +412,7 @@ def _run(
         stack.callback(worker.close)  # if the tasks ran in this process
         tasks = stack.enter_context(engines.engine(where, preload=[worker.__name__]))
         held = tasks.put(partial(Ledger, ledger))
-        for items in listing.chunks(plan.todo(job, journal, outcome, count)):
+        for items in chunks(plan.todo(job, journal, outcome, count)):
             # A few tasks wait for each worker, so that memory does not grow with the folder.
             collect(max(1, ahead * tasks.workers) - 1)
             running[tasks.submit(worker.release_items, job, items, held)] = sum(item.size for item in items)

@@ -65,9 +65,7 @@ def charge_and_release(
 
     Args:
         protection: recorded by its spec; a trained one by the digest of its artefact instead of its path.
-        people: who is in each image, for the budgets of people; None if unknown.
-        names: of their files, for messages on this device.
-        printed: fingerprints of the original pictures, which recognise near copies at any size.
+        people, names, printed: of each image its person, name and fingerprint, see Charge.
         most_clear: for a region, the largest share of the pixels that may stay unprotected.
 
     Raises:

@@ -22,7 +22,7 @@ from sfumato.base.tars import DamagedTarError, read_members
 from sfumato.device.jobs import releasing
 from sfumato.device.jobs.journal import BOXES, Outcome
 from sfumato.device.ledger import Ledger
-from sfumato.device.ledger.near_copies import Fingerprint, look
+from sfumato.device.ledger.near_copies import Fingerprint, fingerprints
 from sfumato.device.storage import Storage
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, MissingExtraError, SpecError
 from sfumato.images import SUFFIXES, Pixels
@@ -84,7 +84,9 @@ def read_as(data: bytes, name: str, config: FolderConfig, file: Outcome) -> tupl
     if config.channels not in (None, len(image)):
         file.counts[GREY if config.channels == 3 else COLOUR] += 1
         image = images.read_array(data, channels=config.channels)
-    return (image, None) if config.size is None else look(image, config.size)
+    if config.size is None:
+        return image, None
+    return images.resize(image, config.size), fingerprints(image[None])[0]
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,8 @@ class Worker:
             if self.job.target is None:
                 continue
             try:
-                self.job.target.put(item.output, content, replace=item.ours)
+                with self.job.target.file(item.output, replace=item.ours) as path:
+                    path.write_bytes(content)
             except OSError as error:
                 files[name] = self._failed(file, error)
                 continue

@@ -46,11 +46,7 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
-        """Read "releases=5", "bits=64", "epsilon=10", "epsilon=10,delta=1e-6", "mu=2" or "rho=1".
-
-        All but "releases" and "bits" accept ",pixels=4". The other form is "naming=1%,of=1000", which
-        accepts ",per=year" and ",assuming=exchangeable". Raises ConfigError, which lists the forms.
-        """
+        """Read a budget, such as "releases=5", in a form of _FORMS. Raises ConfigError, which lists them."""
         if text.startswith("naming="):
             return _parse_naming(text)
         values: dict[str, float] = {}
@@ -169,10 +165,6 @@ class Budget:
         number = re.compile("(releases|bits|epsilon|mu|rho)=([^,]+)")
         return number.sub(lambda part: f"{part[1]}={float(part[2]) * times:.10g}", self.words)
 
-    def since(self, now: float) -> float:
-        """Return when the counted period began, in seconds since 1970; only naming has one."""
-        return now - _PERIODS[self.period]
-
     @property
     def unheld(self) -> str:
         """Why a release exhausts any budget of this kind, in words."""
@@ -219,7 +211,7 @@ def _parse_naming(text: str) -> Budget:
         count = int(people)
     except ValueError:
         value, count = math.nan, 0
-    if given or assuming is None or period not in _PERIODS or not 0 < value < 1 or count < 2:
+    if given or assuming is None or period not in PERIODS or not 0 < value < 1 or count < 2:
         raise ConfigError(f"budget {text!r}: {_FORMS}")
     if value * count <= 1:
         raise ConfigError(
@@ -253,7 +245,7 @@ _WORDS = {
 NO_LIMIT = Budget(definition="releases", amount=math.inf, words="none")
 
 _MOST = 1e18  # the largest number of a budget: later arithmetic cannot overflow
-_PERIODS = {"day": 86_400.0, "week": 604_800.0, "month": 2_592_000.0, "year": 31_536_000.0, "ever": math.inf}
+PERIODS = {"day": 86_400.0, "week": 604_800.0, "month": 2_592_000.0, "year": 31_536_000.0, "ever": math.inf}
 _FORMS = (
     "write epsilon=10, epsilon=10,delta=1e-6, mu=2 or rho=1, followed by pixels=4 for 4 pixels; or "
     "bits=64, or releases=5; or naming=1%,of=1000, followed by per=day, week, month or year, and "

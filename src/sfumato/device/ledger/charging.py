@@ -19,7 +19,7 @@ from itertools import product
 from typing import Any, Literal, NamedTuple
 
 from sfumato.device.ledger import tables, witness
-from sfumato.device.ledger.budgets import NO_LIMIT, Budget
+from sfumato.device.ledger.budgets import NO_LIMIT, PERIODS, Budget
 from sfumato.device.ledger.near_copies import Fingerprint, near_copies
 from sfumato.device.ledger.tables import EVERY_IMAGE, EVERY_PERSON, DamagedError, describe, scope_of
 from sfumato.dp.guarantee import Guarantee, proof_of
@@ -302,13 +302,13 @@ def add_up(database: sqlite3.Connection, budget: Budget, images: str, *values: o
         f"where image in ({images}) group by terms.id",
         values,
     )
-    return math.fsum(count * _cost_or_infinity(budget, *row) for *row, count in rows)
+    return math.fsum(count * cost_or_infinity(budget, *row) for *row, count in rows)
 
 
 def sum_by_person(database: sqlite3.Connection, scope: bytes, budget: Budget) -> float:
     """Add up all releases of the images of a person, and of their near copies."""
     if budget.definition == "naming":
-        proofs = proofs_of(database, scope, since=budget.since(time.time()))
+        proofs = proofs_of(database, scope, since=time.time() - PERIODS[budget.period])
         chance = compose(1 / budget.people, proofs, assuming=budget.assuming).chance
         return max(0.0, math.log2(chance * budget.people))
     return add_up(database, budget, _OF_PERSON, scope)
@@ -325,17 +325,6 @@ def proofs_of(database: sqlite3.Connection, scope: bytes, *, since: float = -mat
         (scope, since, _EARLIEST),
     )
     return [proof_of(*_proofs(*row), releases=count, draws=draws) for *row, count, draws in rows]
-
-
-def count_unheld(database: sqlite3.Connection, budget: Budget) -> int:
-    """Count the images that have, with their near copies, a release of infinite cost."""
-    rows = database.execute("select id, guarantees, outputs, leakage from terms").fetchall()
-    beyond = [row[0] for row in rows if math.isinf(_cost_or_infinity(budget, *row[1:]))]
-    query = (
-        "select count(distinct image) from copies where copy in "
-        "(select image from charges where terms in (select value from json_each(?)))"
-    )
-    return int(database.execute(query, (json.dumps(beyond),)).fetchone()[0])
 
 
 def now(database: sqlite3.Connection) -> float:
@@ -367,7 +356,7 @@ def _proofs(text: str, outputs: float | None, leakage: float | None) -> Proofs:
         raise DamagedError(f"damaged ({error})") from error
 
 
-def _cost_or_infinity(budget: Budget, *row: Any) -> float:
+def cost_or_infinity(budget: Budget, *row: Any) -> float:
     """The cost of a release by a row of the table `terms`; infinite if the budget cannot hold it."""
     try:
         return budget.cost(*_proofs(*row))

@@ -7,13 +7,15 @@ people who read it can tell whether a picture they hold was ever released here, 
 """
 
 import difflib
+import json
+import math
 import os
 import re
 import shlex
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -57,7 +59,7 @@ class Summary:
     pins: dict[tuple[str, str], Pin]
 
 
-class Ledger:
+class Ledger(AbstractContextManager["Ledger"]):
     """The ledger of a device. State: a connection to its file, for one thread.
 
     Several processes may open the same ledger: each transaction is whole or absent, even if power fails.
@@ -117,9 +119,6 @@ class Ledger:
             self._database.execute("pragma wal_checkpoint(passive)")
             self._testify()
         self._database.close()
-
-    def __enter__(self) -> "Ledger":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -280,9 +279,15 @@ class Ledger:
             return 0.0
 
     def count_unheld(self, budget: Budget) -> int:
-        """Count the images of which nothing more can be released under a budget for every image."""
+        """Count the images that have, with their near copies, a release of infinite cost."""
+        query = (
+            "select count(distinct image) from copies where copy in "
+            "(select image from charges where terms in (select value from json_each(?)))"
+        )
         with self._errors():
-            return charging.count_unheld(self._database, budget)
+            rows = self._read("select id, guarantees, outputs, leakage from terms")
+            beyond = [row[0] for row in rows if math.isinf(charging.cost_or_infinity(budget, *row[1:]))]
+            return int(self._read(query, json.dumps(beyond))[0][0])
 
     def people(self) -> list[str]:
         """List the people who are named in images of the ledger, as their names look."""
@@ -316,14 +321,9 @@ class Ledger:
         with self._errors():
             proofs = charging.proofs_of(self._database, scope_of(person))
         releases = sum(proof.releases for proof in proofs)
+        state = partial(naming.make_statement, prior=None, releases=releases, assuming=assuming)
         return [
-            naming.make_statement(
-                naming.compose(naming.prior_of(count, None), proofs, assuming=assuming),
-                candidates=count,
-                prior=None,
-                releases=releases,
-                assuming=assuming,
-            )
+            state(naming.compose(naming.prior_of(count, None), proofs, assuming=assuming), candidates=count)
             for count in candidates
         ]
 

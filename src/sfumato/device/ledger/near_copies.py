@@ -20,7 +20,7 @@ from itertools import pairwise, product, starmap
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from sfumato.images import Images, Pixels, as_array, check_batch, resize
+from sfumato.images import Images, Pixels, as_array, check_batch
 from sfumato.protect.pixels import cell_sums
 
 _THUMBNAIL, _DETAIL = 16, 32  # cells of a side: to find where a copy may lie, and to decide
@@ -47,12 +47,6 @@ class Fingerprint:
     bits: bytes  # 641 bytes for each of one or two views, by which two images are compared
     keys: tuple[int, ...]  # at most 21 a view, numbers below 2^63, under which an image is stored in an index
     probes: tuple[int, ...]  # at most 200 a view: the images stored under one of them are compared
-
-
-def look(image: Pixels, size: int | None) -> tuple[Pixels, Fingerprint | None]:
-    """Resize a (C, H, W) picture for release, if a size is given; take its fingerprint at full size."""
-    (printed,) = fingerprints(image[None])
-    return (image if size is None else resize(image, size)), printed
 
 
 def fingerprints(images: Images) -> list[Fingerprint | None]:

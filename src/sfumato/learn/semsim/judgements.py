@@ -15,9 +15,9 @@ from sfumato import images
 from sfumato.data.readers.listing import read_rows, source_of, truth_of
 from sfumato.errors import DataError, ImageError
 from sfumato.images import check_batch, to_float, to_uint8
+from sfumato.learn.method import in_batches
 from sfumato.networks.encoders.small import to_squares
 
-_BATCH = 256
 _COLUMNS = ("original", "reconstruction", "recognised", "source")
 
 
@@ -32,12 +32,12 @@ class Judgements:
     source: str  # of the images, such as the data set
 
     def __post_init__(self) -> None:
-        for batch in (self.originals, self.reconstructions):
-            check_batch(batch)
-        if self.originals.shape[1:] != self.reconstructions.shape[1:]:
+        check_batch(self.originals)
+        check_batch(self.reconstructions)
+        ours, theirs = tuple(self.originals.shape[1:]), tuple(self.reconstructions.shape[1:])
+        if ours != theirs:
             raise DataError(
-                f"{self.source}: originals of {tuple(self.originals.shape[1:])} and reconstructions of "
-                f"{tuple(self.reconstructions.shape[1:])}: bring them to one size"
+                f"{self.source}: originals of {ours} and reconstructions of {theirs}: bring them to one size"
             )
         count = len(self.reconstructions)
         if self.of.shape != (count,) or self.recognised.shape != (count,):
@@ -111,59 +111,35 @@ def sample(judgements: Judgements, count: int, generator: torch.Generator) -> Ju
 def read(path: str | os.PathLike[str], *, size: int) -> dict[str, Judgements]:
     """Reads the judgements of annotators from a CSV of `sfumato annotate`. -> source -> judgements.
 
-    Args:
-        path: the CSV, with the columns `original` and `reconstruction`, files relative to its
-            folder, `recognised`, true or false or 1 or 0, and `source`. It also reads `annotators`: if they
-            are not "people", they are named with the source, and so in the artefact.
-        size: all images are resized to 3 x size x size, as SemSim resizes them in use.
+    Its columns are `original` and `reconstruction`, files relative to its folder; `recognised`, true or false
+    or 1 or 0; and `source`. If `annotators` are not "people", they are named with the source, and so in the
+    artefact. All images are resized to 3 x size x size, as SemSim resizes them in use.
 
-    Raises:
-        DataError: no such file, a missing column, no rows, or a row with an empty or wrong value or a file
-            that is not an image.
+    Raises DataError for a file without such rows, and for a row with a wrong value or image, which it names.
     """
     path = Path(path)
-    _, rows = read_rows(path, columns=_COLUMNS, of="judgement")
-    gathered: dict[str, _Gathered] = {}
+    by_source: dict[str, list[tuple[str, dict[str, str]]]] = {}
+    for line, row in read_rows(path, columns=_COLUMNS, of="judgement")[1]:
+        by_source.setdefault(source_of(row), []).append((line, row))
+    return {source: _gather(source, rows, path.parent, size) for source, rows in by_source.items()}
+
+
+def _gather(source: str, rows: list[tuple[str, dict[str, str]]], folder: Path, size: int) -> Judgements:
+    """The judgements of some rows, with each original once."""
+    numbers: dict[str, int] = {}
+    originals: list[Tensor] = []
+    others: list[Tensor] = []
     for line, row in rows:
         try:
-            gathered.setdefault(source_of(row), _Gathered(path.parent, size)).add(
-                row["original"], row["reconstruction"], recognised=truth_of(line, row)
-            )
+            if row["original"] not in numbers:
+                numbers[row["original"]] = len(numbers)
+                originals.append(_squares(images.read(folder / row["original"])[None], size))
+            others.append(_squares(images.read(folder / row["reconstruction"])[None], size))
         except ImageError as error:
             raise DataError(f"{line}: {error}") from error
-    return {source: gathering.judgements(source) for source, gathering in gathered.items()}
-
-
-class _Gathered:
-    """Judgements of one source as they are read. State: the images so far, each original once."""
-
-    def __init__(self, folder: Path, size: int) -> None:
-        self._folder, self._size = folder, size
-        self._numbers: dict[str, int] = {}
-        self._originals: list[Tensor] = []
-        self._reconstructions: list[Tensor] = []
-        self._of: list[int] = []
-        self._recognised: list[bool] = []
-
-    def add(self, original: str, reconstruction: str, *, recognised: bool) -> None:
-        if original not in self._numbers:
-            self._originals.append(self._image(original))
-            self._numbers[original] = len(self._numbers)
-        self._reconstructions.append(self._image(reconstruction))
-        self._of.append(self._numbers[original])
-        self._recognised.append(recognised)
-
-    def judgements(self, source: str) -> Judgements:
-        return Judgements(
-            torch.cat(self._originals),
-            torch.cat(self._reconstructions),
-            torch.tensor(self._of),
-            torch.tensor(self._recognised),
-            source,
-        )
-
-    def _image(self, name: str) -> Tensor:
-        return _squares(images.read(self._folder / name)[None], self._size)
+    of = torch.tensor([numbers[row["original"]] for _, row in rows])
+    recognised = torch.tensor([truth_of(line, row) for line, row in rows])
+    return Judgements(torch.cat(originals), torch.cat(others), of, recognised, source)
 
 
 def resize(judgements: Judgements, size: int) -> Judgements:
@@ -176,4 +152,4 @@ def resize(judgements: Judgements, size: int) -> Judgements:
 
 
 def _squares(batch: Tensor, size: int) -> Tensor:
-    return torch.cat([to_uint8(to_squares(to_float(part), size)) for part in batch.split(_BATCH)])
+    return in_batches(lambda part: to_uint8(to_squares(to_float(part), size)), batch)

@@ -13,7 +13,7 @@ positive is the original itself, as in `triplets`.
 
 import math
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -22,10 +22,10 @@ from torch.nn import functional
 
 from sfumato import artefacts
 from sfumato.episodes import seed_of
-from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress
-from sfumato.learn.method import check_least
+from sfumato.learn.method import check_known, check_least, in_batches
 from sfumato.learn.semsim.judgements import Judgements, resize
 from sfumato.learn.semsim.training import Judged, triplets
 from sfumato.networks import SqueezeNet
@@ -35,10 +35,9 @@ from sfumato.networks.weights import initial_weights
 
 KIND = "semsim-perceptual"
 
-_BATCH = 64
-_OTHERS = 2  # draws from a seed, apart from those of epochs and of _HELD_OUT
 TERMS = {"relative": ("relative",), "placed": ("placed",), "both": KINDS}
-_HELD_OUT = 1  # draws from a seed, apart from those of epochs
+_BATCH = 64
+_HELD_OUT, _OTHERS = 1, 2  # draws from a seed, apart from those of epochs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +52,6 @@ class PerceptualConfig:
         margin: how much farther an unrecognised reconstruction must be.
         size: side of the images in pixels, after resizing.
         epochs: of all reconstructions; 0 leaves the weights equal, and only the probability is learned.
-        batch: triplets a step, at most: an epoch is cut into equal parts.
-        learning_rate: of Adam.
         calibrated_on: the share of originals for the curve of probability; no weight is learned from them.
     """
 
@@ -69,8 +66,7 @@ class PerceptualConfig:
     calibrated_on: float = 0.2
 
     def __post_init__(self) -> None:
-        if self.terms not in TERMS:
-            raise ConfigError(f"no terms are called {self.terms!r}: {did_you_mean(self.terms, TERMS)}")
+        check_known("kind of terms", self.terms, TERMS)
         check_least(self, epochs=0, batch=1, others=2, stages=1, size=LEAST_SIZE)
         if self.stages > len(STAGES):
             raise ConfigError(f"stages={self.stages}: at most the {len(STAGES)} of SqueezeNet")
@@ -95,7 +91,7 @@ class Looked:
     def of_originals(self, chosen: Tensor) -> "Looked":
         """Only the reconstructions of some originals, (n,) int64; numbers stay."""
         kept = torch.isin(self.of, chosen)
-        return Looked(self.terms[kept], self.of[kept], self.shares[kept], self.originals, self.source)
+        return replace(self, terms=self.terms[kept], of=self.of[kept], shares=self.shares[kept])
 
 
 @dataclass(frozen=True)
@@ -113,33 +109,27 @@ class PerceptualModel:
 def blank(backbone: str | os.PathLike[str], config: PerceptualConfig, others: Tensor) -> StageDistance:
     """The distance before anything is learned: all terms weigh alike.
 
-    `others`: (G, C, H, W) uint8, the other images of relative terms. Raises ArtefactError for a file of other
-    weights.
+    `others`: (G, C, H, W) uint8, the other images of relative terms.
     """
+    kinds, stages = TERMS[config.terms], config.stages
     with initial_weights():
-        distance = StageDistance(
-            size=config.size, kinds=TERMS[config.terms], stages=config.stages, others=len(others)
-        )
+        distance = StageDistance(size=config.size, kinds=kinds, stages=stages, others=len(others))
     distance.backbone = SqueezeNet.load(backbone).requires_grad_(False)
-    distance.others.copy_(torch.cat([distance.averages(to_float(part)) for part in others.split(_BATCH)]))
+    distance.others.copy_(in_batches(lambda part: distance.averages(to_float(part)), others, _BATCH))
     return distance.eval()
 
 
 def look_at(distance: StageDistance, judgements: Judgements) -> Looked:
     """Compares each reconstruction with its original, once: learning does not need the images again."""
     alike = resize(judgements, distance.size)
-    rows = torch.arange(len(alike.of)).split(_BATCH)
-    terms = [
-        distance.terms(to_float(alike.originals[alike.of[part]]), to_float(alike.reconstructions[part]))
-        for part in rows
-    ]
-    return Looked(
-        torch.cat(terms),
-        judgements.of,
-        judgements.recognised.float(),
-        range(len(judgements.originals)),
-        judgements.source,
-    )
+
+    def compare(rows: Tensor) -> Tensor:
+        originals, others = alike.originals[alike.of[rows]], alike.reconstructions[rows]
+        return distance.terms(to_float(originals), to_float(others))
+
+    terms = in_batches(compare, torch.arange(len(alike.of)), _BATCH)
+    recognised, count = judgements.recognised.float(), len(judgements.originals)
+    return Looked(terms, judgements.of, recognised, range(count), judgements.source)
 
 
 def train(
@@ -152,28 +142,16 @@ def train(
 ) -> PerceptualModel:
     """Learns the weights of stages from the judgements of people, and calibrates the distance.
 
-    Args:
-        judgements: of one source, or combined from several.
-        backbone: the weights of SqueezeNet 1.0; they become part of the model.
-        seed, progress: see learn.method; the seed decides the held-out originals, too.
-
-    Raises:
-        DataError: fewer than two originals; or no reconstruction in the training part was recognised, or
-            all were.
-        ArtefactError: the weights are missing, or others.
+    The weights of SqueezeNet 1.0 in `backbone` become part of the model; the seed decides the held-out
+    originals, too. Raises DataError for fewer than two originals, and if no reconstruction for training was
+    recognised, or all were.
     """
     order = torch.Generator().manual_seed(seed_of(seed, _OTHERS))
     chosen = torch.randperm(len(judgements.originals), generator=order)[: config.others]
     distance = blank(backbone, config, judgements.originals[chosen])
     foretold = learn(distance, look_at(distance, judgements), config, seed=seed, progress=progress)
-    card = {
-        "config": asdict(config),
-        "data": judgements.card(),
-        "seed": seed,
-        "others": len(chosen),
-        "held_out": asdict(foretold),
-    }
-    return PerceptualModel(distance, card)
+    card = {"config": asdict(config), "data": judgements.card(), "seed": seed, "others": len(chosen)}
+    return PerceptualModel(distance, card | {"held_out": asdict(foretold)})
 
 
 def learn(
@@ -211,9 +189,8 @@ def _follow(
         order = torch.Generator().manual_seed(seed_of(seed, 0, epoch))
         recognised = torch.rand(len(looked.shares), generator=order) < looked.shares
         answered = Judged(looked.of, recognised, looked.originals, looked.source)  # by one person each
-        groups = triplets(answered, order)[:, 1:] - len(
-            looked.originals
-        )  # (M, 2); below 0: an original itself
+        # (M, 2) reconstructions; below 0: an original itself
+        groups = triplets(answered, order)[:, 1:] - len(looked.originals)
         for rows in torch.randperm(len(groups), generator=order).tensor_split(steps):
             values = looked.terms[groups[rows].clamp(min=0)] @ distance.weights  # (B, 2)
             near, far = torch.where(groups[rows] < 0, 0.0, values).unbind(1)

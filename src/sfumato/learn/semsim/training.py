@@ -13,10 +13,10 @@ from torch import Tensor
 from sfumato import artefacts
 from sfumato.base.hardware import autocast, resolve, to_device
 from sfumato.episodes import seed_of
-from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress, Run, fit
-from sfumato.learn.method import check_least
+from sfumato.learn.method import check_known, check_least
 from sfumato.learn.semsim.judgements import Judgements, resize
 from sfumato.networks.encoders.small import NETWORKS, Embedding
 from sfumato.networks.weights import initial_weights
@@ -26,19 +26,16 @@ _KIND, _CHECKPOINT = "semsim", "semsim checkpoint"
 
 @dataclass(frozen=True, kw_only=True)
 class SemSimConfig:
-    """The settings of training SemSim. The defaults are those of the paper, as far as it gives them.
+    """The settings of training SemSim, also those of learn.method; the defaults are the paper's.
 
     Attributes:
         network: "resnet50", "resnet18", "resnet152" or "lenet".
         margin: how much farther an unrecognised reconstruction must be.
         normalised: whether embeddings have length 1, and distances are at most 2.
         size: side of the images in pixels, after resizing.
-        epochs: of all reconstructions.
-        batch: reconstructions a step, at most: an epoch is cut into equal parts. Each comes with its original
-            and, in a triplet, with a partner.
+        batch: reconstructions a step, at most. Each comes with its original and, in a triplet, a partner.
         learning_rate: of SGD; the published code has 0.05, over 100 epochs.
         momentum: Nesterov's, which the paper does not mention; the published code has it.
-        precision: of training, see `sfumato.base.hardware`; SemSim is used in float32.
     """
 
     network: str = "resnet50"
@@ -52,10 +49,7 @@ class SemSimConfig:
     precision: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.network not in NETWORKS:
-            raise ConfigError(
-                f"no network is called {self.network!r}: {did_you_mean(self.network, NETWORKS)}"
-            )
+        check_known("network", self.network, NETWORKS)
         check_least(self, epochs=1, batch=1, size=8)  # a ResNet halves 3 times
         if not 0 < self.margin < math.inf:
             raise ConfigError(f"margin={self.margin:g}: above 0, and finite")
@@ -88,34 +82,19 @@ def train(
     observe: Callable[[int, float, Embedding], None] | None = None,
     device: torch.device | None = None,
 ) -> SemSimModel:
-    """Trains an embedding on the judgements of people.
+    """Trains an embedding on the judgements of people. For seed, checkpoint and so on see learn.method.
 
-    Args:
-        judgements: of one source, or combined from several.
-        seed, checkpoint, progress, device: see learn.method.
-        observe: called after each epoch with the number of epochs done, the mean loss of this one, and the
-            embedding, which it may put into evaluation mode.
-
-    Raises:
-        DataError: no reconstruction was recognised, or all were.
-        ConfigError: training diverges.
+    `observe` is called after each epoch with the number of epochs done, the mean loss of this one, and the
+    embedding, which it may put into evaluation mode. Raises DataError if no reconstruction was recognised, or
+    all were, and ConfigError if training diverges.
     """
     triplets(judgements, torch.Generator().manual_seed(seed))  # fails now if there are none
     precision = resolve(config.precision, device)
     with initial_weights(seed):
         embedding = Embedding(config.network, size=config.size, normalised=config.normalised)
-    card = {
-        "config": asdict(config),
-        "data": judgements.card(),
-        "seed": seed,
-        "precision": precision,
-    }
-    descent = partial(
-        torch.optim.SGD,
-        lr=config.learning_rate,
-        momentum=config.momentum,
-        nesterov=config.momentum > 0,
-    )
+    card = {"config": asdict(config), "data": judgements.card(), "seed": seed, "precision": precision}
+    momentum: dict[str, Any] = {"momentum": config.momentum, "nesterov": config.momentum > 0}
+    descent = partial(torch.optim.SGD, lr=config.learning_rate, **momentum)
     run = Run(embedding, descent, kind=_CHECKPOINT, identity=card, device=device)
     judgements = resize(judgements, config.size)
     pool = torch.cat([judgements.originals, judgements.reconstructions]).to(run.device)
@@ -146,17 +125,8 @@ def train(
             observe(run.epoch + 1, torch.stack(losses).mean().item(), embedding)
         losses.clear()
 
-    fit(
-        run,
-        batches,
-        step,
-        epochs=config.epochs,
-        steps=steps,
-        judge=look,
-        checkpoint=checkpoint,
-        progress=progress,
-        losses=losses.append,
-    )
+    more: dict[str, Any] = {"checkpoint": checkpoint, "progress": progress, "losses": losses.append}
+    fit(run, batches, step, epochs=config.epochs, steps=steps, judge=look, **more)
     return SemSimModel(embedding, card)
 
 
@@ -178,14 +148,10 @@ class Judged:
 
 
 def triplets(judgements: Judgements | Judged, generator: torch.Generator) -> Tensor:
-    """A triplet for each reconstruction, see the module.
+    """A triplet for each reconstruction, see learn.semsim: (M, 3) int64 anchors, positives and negatives.
 
-    Returns:
-        (M, 3) int64: anchor, positive and negative, as indices of the originals followed by the
-        reconstructions.
-
-    Raises:
-        DataError: no reconstruction was recognised, or all were.
+    They are indices of the originals followed by the reconstructions. Raises DataError if no reconstruction
+    was recognised, or all were.
     """
     of, first = judgements.of, len(judgements.originals)
     positives = torch.arange(len(of)) + first

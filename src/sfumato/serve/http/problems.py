@@ -12,8 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-from sfumato.base import logs
 from sfumato.errors import BusyError, ConfigError, DataError, SfumatoError, first_problem
+from sfumato.serve import logs
 from sfumato.serve.store import ConflictError, NotFoundError, QuotaError, StoreError
 from sfumato.serve.tripwire import NotProtectedError
 from sfumato.wire.messages import ProblemDetails

@@ -8,7 +8,7 @@ from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sfumato.base import logs
+from sfumato.serve import logs
 from sfumato.serve.http import problems
 from sfumato.serve.http.problems import log
 from sfumato.serve.metrics import Metrics

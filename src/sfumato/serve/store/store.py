@@ -15,9 +15,9 @@ import sqlalchemy as sa
 from pgvector.sqlalchemy import VECTOR
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
-from sfumato.base import logs
 from sfumato.errors import DataError
 from sfumato.learn.gallery import mean_of, sum_weighted
+from sfumato.serve import logs
 from sfumato.serve.store.database import ConflictError, NotFoundError, QuotaError, StoreError
 from sfumato.serve.store.keys import (
     ID,

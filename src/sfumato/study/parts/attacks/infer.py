@@ -13,7 +13,7 @@ from sfumato.attack.saturation import hold_out
 from sfumato.base.proportions import over_people
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
-from sfumato.learn import classifier, vectors
+from sfumato.learn import classifier, of_vectors
 from sfumato.study.cells import Cell, non_defaults
 from sfumato.study.lab.models import with_checkpoint
 from sfumato.study.lab.streams import OTHERS, PROBES
@@ -99,7 +99,7 @@ def _by_values(
         released = lab.release(cell, chosen_by.images, OTHERS)
         validation = reduce(released.vectors()), chosen_by.label(label).codes
     codes = known.label(label).codes.repeat(copies)
-    model = vectors.train(reduce(values), codes, validation=validation, seed=cell.seed)
+    model = of_vectors.train(reduce(values), codes, validation=validation, seed=cell.seed)
     return model.classify(reduce(lab.release(cell, lab.test.images, PROBES).vectors()))
 
 

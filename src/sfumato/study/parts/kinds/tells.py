@@ -74,7 +74,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Learns each label from the travelled values, and tests on other images."""
     import torch
 
-    from sfumato.learn import vectors
+    from sfumato.learn import of_vectors
     from sfumato.learn.classifier import Accuracy
     from sfumato.study.lab.streams import TELLING, TOLD
     from sfumato.study.parts.attacks.reduced import Reduced
@@ -103,7 +103,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
             tested = (of_asked[asked_rows][second], codes[second], who[asked_rows][second])
         if len(learned[1].unique()) < 2 or not len(tested[1]):
             continue
-        model = vectors.train(*learned, seed=cell.seed)
+        model = of_vectors.train(*learned, seed=cell.seed)
         guessed = model.classify(tested[0])
         accuracy = Accuracy.of(guessed, tested[1], cell.protection)
         counted = hits(guessed == tested[1], tested[2])

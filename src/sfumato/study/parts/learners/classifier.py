@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from sfumato.learn import classifier, vectors
+from sfumato.learn import classifier, of_vectors
 from sfumato.learn.gallery import gallery_of_classes
 from sfumato.learn.method import classes_of, codes_of
 from sfumato.study.cells import Cell, non_defaults
@@ -106,7 +106,7 @@ def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
         return lab.release(cell, part.images, stream).vectors(), codes
 
     held = None if lab.validation is None else label(lab.validation, CLASSIFIER_VALIDATED)
-    model = vectors.train(*label(lab.train, CLASSIFIER_TRAINED), validation=held, seed=cell.seed)
+    model = of_vectors.train(*label(lab.train, CLASSIFIER_TRAINED), validation=held, seed=cell.seed)
     taken = time.perf_counter() - start
     tested, codes = label(lab.asked, CLASSIFIER_TESTED)
     accuracy = classifier.Accuracy.of(model.classify(tested), codes, cell.protection)

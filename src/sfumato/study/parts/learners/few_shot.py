@@ -142,7 +142,7 @@ def serve_vectors(released: Any) -> Embedded:
     if released.spec.partition(":")[0] != CODE:
         return Embedded(released.numbers(), np.ones(len(released.array)), None, None)
     code: Code = parse_as(released.spec, {CODE: Code})
-    made = code_prototypes.load(code.artefact)
+    made, _ = code_prototypes.read(code.artefact)
     vectors = made.embed(released.numbers(), code)
     return Embedded(vectors, np.full(len(vectors), made.weight(code)), made, made.refusal_of(code))
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sfumato.base import logs
+from sfumato.serve import logs
 
 LOG = logging.getLogger("sfumato.tests")
 
