@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato import data, images
-from sfumato.attack.updates import flower  # the first of two lines
+from sfumato.attack.updates import record_client  # the first of two lines
 from sfumato.networks import LeNet
 
 ADDRESS = "127.0.0.1:18431"
@@ -87,7 +87,7 @@ def take_part(name: str, source: str, label: str, folder: Path, number: int) -> 
             return self.get_parameters(config), len(pictures), {}
 
     own = folder / f"client-{number}"
-    client = flower.record(Client(), own)  # the second
+    client = record_client(Client(), own)  # the second
     start_client(server_address=ADDRESS, client=client.to_client(), insecure=True)
     save_file({"images": pictures, "labels": labels}, own / "truth.safetensors")
 

@@ -30,7 +30,7 @@ from torch.nn import functional
 from sfumato import data, images, protect
 from sfumato.assess import similarity
 from sfumato.assess.matching import match
-from sfumato.attack import first_layer, label_inference, vertical
+from sfumato.attack import exact, label_inference, vertical
 from sfumato.attack.gradient_inversion import (
     DLG,
     IDLG,
@@ -349,7 +349,7 @@ def inverted_first_layer(scale: Scale) -> dict[str, Any]:
         ).eval()
     pictures, labels = attacked(scale.attacked)
     rebuilt = torch.cat(
-        [first_layer.recover(model, shared, SHAPE) for shared in one_by_one(model, pictures, labels)]
+        [exact.recover_one(model, shared, SHAPE) for shared in one_by_one(model, pictures, labels)]
     )
     return near(pictures, rebuilt.clamp(0, 1))
 
@@ -386,15 +386,15 @@ def in_vertical(scale: Scale) -> dict[str, Any]:
     observed = []
     for _ in range(batches):
         indices = torch.randperm(len(pictures), generator=generator)[:batch]
-        observed.append(vertical.Observation(indices, share(head, outputs[indices], labels[indices])))
-    parts = [vertical.Part(network, (3, 16, 16)) for network in networks]
-    config = vertical.VerticalConfig(steps=scale.vertical_steps)
+        observed.append((indices, share(head, outputs[indices], labels[indices])))
+    parts = [(network, (3, 16, 16)) for network in networks]
+    config = {"total_variation": 3e-3, "learning_rate": 0.1, "steps": scale.vertical_steps}
     return {
         "batch": batch,
         "batches": batches,
         "workers": len(parts),
-        "config": asdict(config),
-        **near(pictures, joined(vertical.recover(parts, head, observed, config))),
+        "config": config,
+        **near(pictures, joined(vertical.recover(parts, head, observed, **config))),
     }
 
 

@@ -34,7 +34,7 @@ import sfumato
 from sfumato import data, images
 from sfumato.assess import similarity
 from sfumato.assess.matching import match
-from sfumato.attack import spear
+from sfumato.attack.exact import recover_batch
 from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, invert
 from sfumato.attack.updates import Update, load, record
 from sfumato.attack.victim import ThreatModel, share
@@ -172,7 +172,7 @@ def spear_cell(settings: tuple[int, int]) -> dict[str, Any]:
         own = nn.Sequential(*model).to(dtype)
         shared = share(own, pictures.to(dtype), labels)
         begun = time.time()
-        found = spear.recover(own, shared, SHAPE, generator=torch.Generator().manual_seed(attempt))
+        found = recover_batch(own, shared, SHAPE, generator=torch.Generator().manual_seed(attempt))
         seconds = time.time() - begun
         ordered = found.images[match(pictures, found.images)]
         psnr = similarity.psnr(pictures, ordered.clamp(0, 1)).clamp(max=200)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from reconstructed.sources import NARROW, SEED, SOURCES, parts
 from sfumato import images, protect
-from sfumato.attack import first_layer
+from sfumato.attack.exact import nearest
 from sfumato.attack.gradient_inversion import IDLG, INVERTING_GRADIENTS, invert, invert_all
 from sfumato.attack.victim import ThreatModel, share
 from sfumato.data import LabelledImages
@@ -217,9 +217,7 @@ def rebuild(
     shape = tuple(originals.images.shape[1:])
     if victim.network == "linear":
         seen = _pooled(shape, victim)
-        found = [
-            first_layer.nearest(network, each, seen)[0].expand(victim.batch, -1, -1, -1) for each in shared
-        ]
+        found = [nearest(network, each, seen)[0].expand(victim.batch, -1, -1, -1) for each in shared]
         rebuilt = functional.interpolate(torch.cat(found)[: len(originals)], scale_factor=victim.pooled)
         return images.to_uint8(rebuilt.clamp(0, 1)), {"failed": 0}
     knows = ThreatModel(shape=shape)  # type: ignore[arg-type]

@@ -48,13 +48,10 @@ def test_adversaries_who_tell_nothing_find_nothing_together():
     assert share(fuse(members, torch.arange(PEOPLE), TRUTH).similarities) < 0.055  # 2.5% and 3 of 0.8
 
 
-def test_similarities_of_any_scale_are_of_one():
+def test_similarities_of_any_scale_are_of_one_and_equal_ones_tell_nobody_apart():
     similarities = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
     plain, scaled = standardise(similarities), standardise(1e30 * similarities.double() - 7)
     torch.testing.assert_close(plain, scaled)
     torch.testing.assert_close(plain.mean(1), torch.zeros(4).double())
     torch.testing.assert_close(plain.std(1, correction=0), torch.ones(4).double())
-
-
-def test_equal_similarities_tell_nobody_apart():
     assert standardise(torch.full((2, 5), 0.1)).tolist() == [[0.0] * 5] * 2

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from sfumato.assess.similarity import psnr
 from sfumato.attack import gradient_inversion
@@ -22,7 +23,7 @@ from sfumato.attack.gradient_inversion import (
     problem_of,
     total_variation,
 )
-from sfumato.attack.victim import ThreatModel, Victim, capture, share, tracking_norms
+from sfumato.attack.victim import ThreatModel, Victim, capture, share
 from sfumato.errors import ConfigError, DataError
 from sfumato.networks import ConvNet8, LeNet, ResNet
 
@@ -82,13 +83,6 @@ def cost_of_the_truth(model: nn.Module, shared: dict[str, Tensor], knows=KNOWS, 
     return invert(model, shared, knows, replace(config, steps=1)).history[0].item()
 
 
-def state(model: nn.Module) -> dict[str, Tensor]:
-    return {name: each.clone() for name, each in model.state_dict().items()}
-
-
-# What is shared
-
-
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", VICTIMS)
 def test_what_is_shared_is_what_a_training_loop_leaves(name: str, training: bool):
@@ -109,31 +103,18 @@ def test_labels_may_be_shares_of_classes():
         torch.testing.assert_close(each, 0.25 * one[name] + 0.75 * other[name])
 
 
-def test_local_steps_share_what_sgd_changed():
-    model, images = lenet(), photographs(2)
-    worker = copy.deepcopy(model)
-    optimiser = torch.optim.SGD(worker.parameters(), lr=0.1)
-    for _ in range(3):
-        optimiser.zero_grad()
-        functional.cross_entropy(worker(images), TWO).backward()
-        optimiser.step()
-    after = dict(worker.named_parameters())
-    shared = share(model, images, TWO, local_steps=3, local_rate=0.1)
-    for name, before in model.named_parameters():
-        torch.testing.assert_close(shared[name], (before - after[name]).detach(), rtol=1e-4, atol=1e-6)
-
-
-def test_local_steps_on_mini_batches_share_what_sgd_changed_epoch_after_epoch():
+@pytest.mark.parametrize(("size", "epochs"), [(5, 3), (2, 2)])  # of 5; of 2, 2 and 1
+def test_local_steps_share_what_sgd_changed_epoch_after_epoch(size: int, epochs: int):
     model, images, labels = lenet(), photographs(5), torch.tensor([0, 2, 1, 3, 0])
-    worker = copy.deepcopy(model)
+    worker, steps = copy.deepcopy(model), epochs * -(-5 // size)
     optimiser = torch.optim.SGD(worker.parameters(), lr=0.1)
-    for _ in range(2):
-        for seen, named in zip(images.split(2), labels.split(2), strict=True):  # of 2, 2 and 1
+    for _ in range(epochs):
+        for seen, named in zip(images.split(size), labels.split(size), strict=True):
             optimiser.zero_grad()
             functional.cross_entropy(worker(seen), named).backward()
             optimiser.step()
     after = dict(worker.named_parameters())
-    shared = share(model, images, labels, local_steps=6, local_rate=0.1, local_batch=2)
+    shared = share(model, images, labels, local_steps=steps, local_rate=0.1, local_batch=size)
     for name, before in model.named_parameters():
         torch.testing.assert_close(shared[name], (before - after[name]).detach(), rtol=1e-4, atol=1e-6)
 
@@ -163,9 +144,9 @@ def test_a_batch_norm_that_was_frozen_keeps_to_its_running_statistics_in_trainin
 def test_a_model_is_left_as_it_was(training: bool):
     model = normed(training=training)
     functional.cross_entropy(model(photographs(2, 1)), TWO).backward()
-    before, gradients = state(model), capture(model)
-    shared = share(model, photographs(2), TWO)
-    invert(model, shared, ThreatModel(shape=SHAPE, batch=2), replace(GRAD_ATTACK, steps=2, labels="inferred"))
+    before, gradients = copy.deepcopy(model.state_dict()), capture(model)
+    config = replace(GRAD_ATTACK, steps=2, labels="inferred")
+    invert(model, share(model, photographs(2), TWO), ThreatModel(shape=SHAPE, batch=2), config)
     assert model.training == training
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
     assert all(torch.equal(each, gradients[name]) for name, each in capture(model).items())
@@ -180,18 +161,13 @@ def test_gradients_are_captured_of_what_is_trained():
     assert list(share(model, photographs(), ONE)) == ["head.weight", "head.bias"]
 
 
-# When a guess is right
-
-
 @pytest.mark.parametrize("objective", ["squared", "cosine"])
 @pytest.mark.parametrize("make", [lenet, normed])
 def test_the_cost_of_the_true_image_is_0(make, objective: str):
-    model = make()
-    config = replace(FEW, objective=objective)
-    assert cost_of_the_truth(model, share(model, first_guess(), ONE), config=config) == pytest.approx(
-        0, abs=1e-5
-    )
-    assert cost_of_the_truth(model, share(model, photographs(), ONE), config=config) > 1e-3
+    model, config = make(), replace(FEW, objective=objective)
+    true, other = (share(model, images, ONE) for images in (first_guess(), photographs()))
+    assert cost_of_the_truth(model, true, config=config) == pytest.approx(0, abs=1e-5)
+    assert cost_of_the_truth(model, other, config=config) > 1e-3
 
 
 def test_the_cost_of_the_true_batch_is_0_where_batch_norm_sees_the_batch():
@@ -201,16 +177,20 @@ def test_the_cost_of_the_true_batch_is_0_where_batch_norm_sees_the_batch():
     assert cost_of_the_truth(model.train(), other, knows) > 1e-3
 
 
-def test_the_distance_is_what_its_formula_says():
+@pytest.mark.parametrize("certain", [0, 20])
+def test_the_distance_is_what_its_formula_says_also_for_a_model_that_is_sure_of_its_label(certain: float):
     model = lenet()
+    with torch.no_grad():
+        model.head.bias[2] += certain
     mine, theirs = share(model, first_guess(), ONE), share(model, photographs(), ONE)
     a, b = (torch.cat([each.flatten() for each in one.values()]).double() for one in (mine, theirs))
     squared, cosine = (
         cost_of_the_truth(model, theirs, config=replace(FEW, objective=each))
         for each in ("squared", "cosine")
     )
+    assert (a.norm() * b.norm() < 1e-15) == (certain > 0)
     assert squared == pytest.approx((a - b).square().sum().item(), rel=1e-4)
-    assert cosine == pytest.approx(1 - (a @ b / (a.norm() * b.norm())).item(), rel=1e-4)
+    assert cosine == pytest.approx(1 - functional.cosine_similarity(a, b, dim=0).item(), rel=1e-3)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e6])
@@ -218,17 +198,6 @@ def test_the_cosine_is_blind_to_the_length_of_a_gradient(scale: float):
     model, shared = lenet(), share(lenet(), photographs(), ONE)
     other = {name: scale * each for name, each in shared.items()}
     assert cost_of_the_truth(model, other) == pytest.approx(cost_of_the_truth(model, shared), rel=1e-3)
-
-
-def test_the_cosine_holds_for_a_model_that_is_sure_of_its_label():
-    model = lenet()
-    with torch.no_grad():
-        model.head.bias[2] += 20
-    mine, theirs = share(model, first_guess(), ONE), share(model, photographs(), ONE)
-    a, b = (torch.cat([each.flatten() for each in one.values()]).double() for one in (mine, theirs))
-    assert a.norm() * b.norm() < 1e-15
-    cosine = 1 - functional.cosine_similarity(a, b, dim=0).item()
-    assert cost_of_the_truth(model, theirs) == pytest.approx(cosine, rel=1e-3)
 
 
 def test_the_cost_is_that_of_the_images_returned():
@@ -249,40 +218,29 @@ def pruned(shared: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("objective", ["squared", "cosine"])
-def test_who_knows_of_pruning_does_not_ask_the_true_image_for_zeros(objective: str):
-    model = lenet()
-    shared = pruned(share(model, first_guess(), ONE))
-    config = replace(FEW, objective=objective)
-    knows = replace(KNOWS, pruned=True)
-    assert cost_of_the_truth(model, shared, knows, config) == pytest.approx(0, abs=1e-6)
-    assert cost_of_the_truth(model, shared, KNOWS, config) > 1e-5
-
-
-def test_who_knows_of_noise_does_not_count_tensors_that_are_noise_alone():
-    model = lenet()
+@pytest.mark.parametrize("defence", ["pruned", "noise"])
+def test_who_knows_of_a_defence_does_not_count_what_it_took_from_the_true_image(objective, defence: str):
+    model, config = lenet(), replace(FEW, objective=objective)
     shared = share(model, first_guess(), ONE)
-    shared["body.0.weight"] = torch.full_like(shared["body.0.weight"], 1e-4)
-    assert cost_of_the_truth(model, shared, replace(KNOWS, noise=2e-4)) == pytest.approx(0, abs=1e-6)
-    assert cost_of_the_truth(model, shared) > 1e-4
+    if defence == "pruned":
+        shared, knows = pruned(shared), replace(KNOWS, pruned=True)
+    else:  # a tensor is noise alone
+        shared["body.0.weight"] = torch.full_like(shared["body.0.weight"], 1e-2)
+        knows = replace(KNOWS, noise=2e-2)
+    known, unknown = (cost_of_the_truth(model, shared, each, config) for each in (knows, KNOWS))
+    assert known == pytest.approx(0, abs=1e-5)
+    assert unknown > max(1e-5, 10 * known)
 
 
-def test_total_variation_is_that_of_a_loop():
+def test_total_variation_is_that_of_a_loop_and_makes_guesses_smooth():
     (image,) = photographs(shape=(2, 4, 5))
     across = [abs(image[c, y, x + 1] - image[c, y, x]) for c in range(2) for y in range(4) for x in range(4)]
     down = [abs(image[c, y + 1, x] - image[c, y, x]) for c in range(2) for y in range(3) for x in range(5)]
     assert total_variation(image).item() == pytest.approx(sum(across) / 32 + sum(down) / 30)
-
-
-def test_total_variation_makes_guesses_smooth():
-    model, shared = lenet(), share(lenet(), photographs(), ONE)
-    rough, smooth = (
-        total_variation(invert(model, shared, KNOWS, replace(FEW, steps=20, total_variation=weight)).images)
-        for weight in (0.0, 10.0)
-    )
+    problem = lenet(), share(lenet(), photographs(), ONE), KNOWS
+    configs = [replace(FEW, steps=20, total_variation=weight) for weight in (0.0, 10.0)]
+    rough, smooth = (total_variation(invert(*problem, config).images) for config in configs)
     assert smooth < rough / 2
-
-
-# Statistics of batch norm
 
 
 def inputs_of_batch_norms(model: nn.Module, images: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
@@ -299,33 +257,21 @@ def inputs_of_batch_norms(model: nn.Module, images: Tensor) -> dict[str, tuple[T
     return {name: (x.mean((0, 2, 3)), x.var((0, 2, 3), correction=0)) for name, x in seen.items()}
 
 
-def terms(model: nn.Module, knows: ThreatModel, batch: Tensor) -> tuple[Tensor, Tensor]:
-    """Of one batch: all that is to become least, and the distance of gradients in it."""
-    config = replace(FEW, statistics=1.0)
-    victim = Victim(model, functional.cross_entropy, 1, 1.0, tracking_norms(model))
-    problem = problem_of(victim, share(model, batch, TWO), knows, config, seed=0)
-    return gradient_inversion.Objective(victim, config, [problem])(4 * (batch[None] - 0.5), None)
-
-
-def test_the_statistics_of_the_true_batch_cost_nothing():
+@pytest.mark.parametrize("known", [True, False])
+def test_the_statistics_of_the_true_batch_cost_nothing_and_the_models_own_are_taken_else(known: bool):
     model, batch = normed(), photographs(2)
     exact = inputs_of_batch_norms(model, batch)
-    total, cost = terms(model, ThreatModel(shape=SHAPE, batch=2, labels=TWO, statistics=exact), batch)
-    assert (total - cost).item() == pytest.approx(0, abs=1e-4)
-
-
-def test_without_statistics_the_running_ones_of_the_model_are_taken_for_them():
-    model, batch = normed(), photographs(2)
-    total, cost = terms(model, ThreatModel(shape=SHAPE, batch=2, labels=TWO), batch)
+    knows = ThreatModel(shape=SHAPE, batch=2, labels=TWO, statistics=exact if known else None)
+    config = replace(FEW, statistics=1.0)
+    victim = Victim(model, functional.cross_entropy, 1, 1.0, statistics=True)
+    problem = problem_of(victim, share(model, batch, TWO), knows, config, seed=0)
+    total, cost = gradient_inversion.Objective(victim, config, [problem])(4 * (batch[None] - 0.5), None)
+    norms = {name: model.get_submodule(name) for name in exact}
     apart = sum(
-        (mean - model.get_submodule(name).running_mean).norm()
-        + (variance - model.get_submodule(name).running_var).norm()
-        for name, (mean, variance) in inputs_of_batch_norms(model, batch).items()
+        (mean - norms[name].running_mean).norm() + (variance - norms[name].running_var).norm()
+        for name, (mean, variance) in exact.items()
     )
-    assert (total - cost).item() == pytest.approx(apart.item(), rel=1e-4)
-
-
-# How guesses are followed
+    assert (total - cost).item() == pytest.approx(0 if known else apart.item(), rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -359,20 +305,14 @@ def test_a_batch_is_recovered_in_the_order_of_its_labels():
     assert psnr(originals.flip(0), found.images).min() > 25
 
 
-def test_what_local_steps_changed_is_inverted():
-    knows = ThreatModel(shape=SHAPE, local_steps=2, local_rate=0.1)
-    shared = share(lenet(), photographs(), ONE, local_steps=2, local_rate=0.1)
-    config = replace(INVERTING_GRADIENTS, steps=200, total_variation=0.0)
-    found = invert(lenet(), shared, knows, config)
-    assert found.labels.tolist() == [2]
-    assert psnr(photographs(), found.images).item() > 30
-
-
-def test_labels_are_counted_in_what_local_steps_changed():
-    labels = torch.tensor([0, 0, 3])
-    shared = share(lenet(), photographs(3), labels, local_steps=2, local_rate=0.01)
-    knows = ThreatModel(shape=SHAPE, batch=3, local_steps=2, local_rate=0.01)
-    assert torch.equal(invert(lenet(), shared, knows, replace(FEW, labels="inferred")).labels, labels)
+@pytest.mark.parametrize(("labels", "rate"), [([2], 0.1), ([0, 0, 3], 0.01)])
+def test_what_local_steps_changed_is_inverted_and_its_labels_are_counted(labels: list[int], rate: float):
+    trained = {"local_steps": 2, "local_rate": rate}
+    shared = share(lenet(), photographs(len(labels)), torch.tensor(labels), **trained)
+    config = replace(INVERTING_GRADIENTS, steps=200 if len(labels) == 1 else 6, total_variation=0.0)
+    found = invert(lenet(), shared, ThreatModel(shape=SHAPE, batch=len(labels), **trained), config)
+    assert found.labels.tolist() == labels
+    assert len(labels) > 1 or psnr(photographs(), found.images).item() > 30
 
 
 @pytest.mark.parametrize("make", [lenet, normed])
@@ -387,43 +327,30 @@ def test_guesses_as_one_batch_go_where_each_goes_alone(make, labels: str):
 
 
 def test_guesses_as_one_batch_keep_to_statistics_local_steps_and_what_was_pruned():
-    model, config = normed(), replace(FEW, restarts=2, statistics=0.1)
-    knows = ThreatModel(
-        shape=SHAPE,
-        batch=2,
-        labels=TWO,
-        statistics=inputs_of_batch_norms(model, photographs(2)),
-        pruned=True,
-        local_steps=2,
-        local_rate=0.1,
-    )
-    shared = [pruned(share(model, photographs(2), TWO, local_steps=2, local_rate=0.1))]
-    together, alone = (invert_all(model, shared, [knows], config, at_once=many)[0] for many in (2, 1))
+    model, trained = normed(), {"local_steps": 2, "local_rate": 0.1}
+    exact = inputs_of_batch_norms(model, photographs(2))
+    knows = ThreatModel(shape=SHAPE, batch=2, labels=TWO, statistics=exact, pruned=True, **trained)
+    problem = [pruned(share(model, photographs(2), TWO, **trained))], [knows]
+    config = replace(FEW, restarts=2, statistics=0.1)
+    together, alone = (invert_all(model, *problem, config, at_once=many)[0] for many in (2, 1))
     torch.testing.assert_close(together.costs, alone.costs, rtol=1e-3, atol=1e-5)
 
 
 def test_each_problem_of_a_call_is_solved_by_itself():
-    other = torch.tensor([1])
-    shared = [share(lenet(), photographs(1, 0), ONE), share(lenet(), photographs(1, 1), other)]
-    knows = [KNOWS, replace(KNOWS, labels=other)]
+    others = [ONE, torch.tensor([1])]
+    shared = [share(lenet(), photographs(1, seed), label) for seed, label in enumerate(others)]
+    knows = [replace(KNOWS, labels=label) for label in others]
     both = invert_all(lenet(), shared, knows, FEW, seed=5)
-    alone = [
-        invert(lenet(), s, k, FEW, seed=seed) for s, k, seed in zip(shared, knows, (5, 1005), strict=True)
-    ]
-    for one, same in zip(both, alone, strict=True):
-        torch.testing.assert_close(one.images, same.images, rtol=0, atol=1e-3)
-        assert torch.equal(one.labels, same.labels)
+    for number, one in enumerate(both):
+        alone = invert(lenet(), shared[number], knows[number], FEW, seed=5 + 1000 * number)
+        torch.testing.assert_close(one.images, alone.images, rtol=0, atol=1e-3)
+        assert torch.equal(one.labels, alone.labels)
 
 
 def test_the_restart_of_the_least_cost_counts():
-    shared = share(lenet(), photographs(), ONE)
-    found = invert(lenet(), shared, KNOWS, replace(FEW, restarts=5))
-    assert found.costs.shape == (5,)
-    assert found.costs.unique().numel() == 5
+    found = invert(lenet(), share(lenet(), photographs(), ONE), KNOWS, replace(FEW, restarts=5))
+    assert found.costs.shape == found.costs.unique().shape == (5,)
     assert found.cost == pytest.approx(found.costs.min().item())
-    again = share(lenet(), found.images, ONE)
-    a, b = (torch.cat([each.flatten() for each in one.values()]) for one in (again, shared))
-    assert found.cost == pytest.approx(1 - functional.cosine_similarity(a, b, dim=0).item(), abs=1e-5)
 
 
 @pytest.mark.parametrize("config", [FEW, replace(DLG, steps=20)])
@@ -436,29 +363,19 @@ def test_a_seed_decides_all_and_no_state_moves(config: InversionConfig):
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_steps_are_those_of_adam():
-    mine = torch.tensor([0.3, -2.0, 0.0])
-    theirs, moments = mine.clone().requires_grad_(), (torch.zeros(3), torch.zeros(3))
-    optimiser = torch.optim.Adam([theirs], lr=0.1)
-    for step, slope in enumerate(torch.randn(9, 3, generator=torch.Generator().manual_seed(0))):
-        theirs.grad = slope
-        optimiser.step()
-        gradient_inversion._adam(mine, slope, *moments, rate=0.1, step=step + 1)
-    torch.testing.assert_close(mine, theirs.detach())
-
-
-def test_the_rate_falls_to_a_tenth_at_three_five_and_seven_eighths(monkeypatch: pytest.MonkeyPatch):
+def test_the_rate_falls_to_a_tenth_at_three_five_and_seven_eighths_and_slopes_are_signs():
     rates, slopes = [], []
 
-    def watched(variable, slope, first, second, *, rate, step):
-        rates.append(rate)
-        slopes.append(slope)
+    def watched(optimiser: torch.optim.Optimizer, *_: object) -> None:
+        (group,) = optimiser.param_groups
+        rates.append(group["lr"])
+        slopes.append(group["params"][0].grad.flatten())
 
-    monkeypatch.setattr(gradient_inversion, "_adam", watched)
-    config = replace(INVERTING_GRADIENTS, steps=16)
-    invert(lenet(), share(lenet(), photographs(), ONE), KNOWS, config)
+    handle = register_optimizer_step_pre_hook(watched)
+    invert(lenet(), share(lenet(), photographs(), ONE), KNOWS, replace(INVERTING_GRADIENTS, steps=16))
+    handle.remove()
     assert rates == pytest.approx([0.1] * 6 + [0.01] * 4 + [0.001] * 4 + [0.0001] * 2)
-    assert {abs(value) for value in torch.cat(slopes).unique().tolist()} <= {0, 1}  # signs
+    assert {abs(value) for value in torch.cat(slopes).unique().tolist()} <= {0, 1}
 
 
 def test_the_history_has_each_step_of_adam_and_each_20_of_lbfgs():
@@ -484,131 +401,66 @@ def test_a_search_that_runs_off_begins_elsewhere(monkeypatch: pytest.MonkeyPatch
     assert psnr(photographs(), found.images).item() > 30
 
 
-@pytest.mark.parametrize(
-    ("config", "told"),
-    [
-        (replace(FEW, steps=2, restarts=3), [(1, 4), (2, 4), (3, 4), (4, 4)]),
-        (replace(IDLG, steps=40, restarts=2), [(20, 80), (40, 80), (60, 80), (80, 80)]),
-    ],
-)
-def test_progress_counts_steps(config: InversionConfig, told: list[tuple[int, int]]):
-    heard = []
-    shared = [share(lenet(), photographs(), ONE)]
-    invert_all(
-        lenet(), shared, [KNOWS], config, at_once=2, progress=lambda done, total: heard.append((done, total))
-    )
-    assert heard == told
+@pytest.mark.parametrize(("config", "step"), [(replace(FEW, steps=40), 1), (replace(IDLG, steps=40), 20)])
+def test_progress_counts_steps(config: InversionConfig, step: int):
+    heard, shared = [], [share(lenet(), photographs(), ONE)]
+    config = replace(config, restarts=2)
+    invert_all(lenet(), shared, [KNOWS], config, at_once=1, progress=lambda *told: heard.append(told))
+    assert heard == [(done, 80) for done in range(step, 81, step)]
 
 
 def test_a_model_in_double_precision_is_attacked_in_it():
     model = lenet().double()
-    found = invert(
-        model,
-        share(model, photographs().double(), ONE),
-        ThreatModel(shape=SHAPE, batch=1),
-        replace(IDLG, steps=100),
-    )
+    shared = share(model, photographs().double(), ONE)
+    found = invert(model, shared, ThreatModel(shape=SHAPE), replace(IDLG, steps=100))
     assert psnr(photographs(), found.images).item() > 60
     assert found.images.dtype == torch.float32
 
 
-@pytest.mark.parametrize(
-    ("preset", "parts"),
-    [
-        (DLG, ("squared", "lbfgs", "optimised")),
-        (IDLG, ("squared", "lbfgs", "inferred")),
-        (INVERTING_GRADIENTS, ("cosine", "signed-adam", "inferred")),
-        (GRAD_ATTACK, ("cosine", "adam", "known")),
-    ],
-)
-def test_presets_are_those_of_the_papers(preset: InversionConfig, parts: tuple[str, str, str]):
-    assert (preset.objective, preset.optimiser, preset.labels) == parts
-
-
-# Mistakes
+def test_presets_are_those_of_the_papers():
+    presets = (DLG, IDLG, INVERTING_GRADIENTS, GRAD_ATTACK)
+    assert [(each.objective, each.optimiser, each.labels) for each in presets] == [
+        ("squared", "lbfgs", "optimised"),
+        ("squared", "lbfgs", "inferred"),
+        ("cosine", "signed-adam", "inferred"),
+        ("cosine", "adam", "known"),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("changed", "message"),
     [
-        ({"objective": "cosin"}, "no objective is called 'cosin': did you mean 'cosine'"),
-        ({"labels": "inferred "}, "no labels is called 'inferred ': did you mean 'inferred'"),
-        ({"optimiser": "adams"}, "no optimiser is called 'adams': did you mean 'adam'"),
-        ({"steps": 0}, "steps=0: at least 1"),
-        ({"restarts": 0}, "restarts=0: at least 1"),
-        ({"total_variation": -1}, "total_variation=-1: at least 0"),
-        ({"statistics": float("nan")}, "statistics=nan: at least 0"),
-        ({"learning_rate": 0}, "learning_rate=0: above 0"),
-        ({"decay_at": (0.5, 1)}, r"decay_at=\(0.5, 1\): shares of the steps"),
+        ({"head.bias": None}, r"lacks head.bias \(1 lacking, 0 unknown\)"),
+        ({"tail": torch.ones(1)}, r"has unknown tail \(0 lacking, 1 unknown\)"),
+        ({"head.bias": torch.ones(7)}, r"of head.bias is \(7,\) where the parameter is \(4,\)"),
+        ({"head.bias": torch.full((4,), torch.nan)}, "of head.bias has numbers that are not finite"),
+        ({name: 0 * each for name, each in share(lenet(), photographs(), ONE).items()}, "is zero everywhere"),
     ],
 )
-def test_a_setting_that_cannot_work_is_named(settings: dict, message: str):
-    with pytest.raises(ConfigError, match=message):
-        InversionConfig(**settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"shape": (8, 8)}, r"shape=\(8, 8\): channels, height and width"),
-        ({"batch": 0}, "batch=0: at least 1"),
-        ({"local_steps": 0}, "local_steps=0: at least 1"),
-        ({"local_batch": 2}, "local_batch=2: a step sees 1 to 1 images"),
-        ({"labels": TWO}, r"labels of shape \(2,\): one for each of the 1 images"),
-        ({"noise": -1.0}, r"noise=-1.0: at least 0"),
-        ({"local_rate": 0.0}, r"local_rate=0.0: above 0"),
-    ],
-)
-def test_knowledge_that_cannot_be_is_named(settings: dict, message: str):
-    with pytest.raises(ConfigError, match=message):
-        ThreatModel(**({"shape": SHAPE} | settings))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda g: g.pop("head.bias"), r"lacks head.bias \(1 lacking, 0 unknown\)"),
-        (lambda g: g.update(tail=torch.ones(1)), r"has unknown tail \(0 lacking, 1 unknown\)"),
-        (
-            lambda g: g.update({"head.bias": torch.ones(7)}),
-            r"the gradient of head.bias is \(7,\) where the parameter is \(4,\)",
-        ),
-        (lambda g: g["body.0.bias"].fill_(float("nan")), "of body.0.bias has numbers that are not finite"),
-        (lambda g: [each.zero_() for each in g.values()], "the gradient is zero everywhere"),
-    ],
-)
-def test_a_gradient_that_does_not_fit_is_refused(change: Callable, message: str):
-    shared = share(lenet(), photographs(), ONE)
-    change(shared)
+def test_a_gradient_that_does_not_fit_is_refused(changed: dict, message: str):
+    given = share(lenet(), photographs(), ONE) | changed
     with pytest.raises(DataError, match=message):
-        invert(lenet(), shared, KNOWS, FEW)
+        invert(lenet(), {name: each for name, each in given.items() if each is not None}, KNOWS, FEW)
 
 
 @pytest.mark.parametrize(
     ("knows", "config", "message"),
     [
         (ThreatModel(shape=SHAPE), FEW, "labels='known', but the threat model has none: give them"),
-        (KNOWS, replace(FEW, statistics=0.1), "statistics=0.1: no batch norm .* set it to 0"),
+        (KNOWS, replace(FEW, statistics=0.1), r"statistics=0.1: no batch norm .* set it to 0"),
         (replace(KNOWS, noise=1e6), FEW, r"counts with noise=1e\+06: nothing can be matched"),
     ],
 )
-def test_what_cannot_be_asked_of_a_model_is_refused(
-    knows: ThreatModel, config: InversionConfig, message: str
-):
+def test_what_cannot_be_asked_of_a_model_is_refused(knows: ThreatModel, config, message: str):
     with pytest.raises(ConfigError, match=message):
         invert(lenet(), share(lenet(), photographs(), ONE), knows, config)
 
 
 def test_statistics_of_some_layers_alone_are_refused():
-    model = normed()
+    model, config = normed(), replace(FEW, statistics=0.1)
     some = dict(list(inputs_of_batch_norms(model, photographs()).items())[1:])
-    with pytest.raises(DataError, match=r"lack 1: give those of all"):
-        invert(
-            model,
-            share(model, photographs(), ONE),
-            replace(KNOWS, statistics=some),
-            replace(FEW, statistics=0.1),
-        )
+    with pytest.raises(DataError, match="lack 1: give those of all"):
+        invert(model, share(model, photographs(), ONE), replace(KNOWS, statistics=some), config)
 
 
 @pytest.mark.parametrize("config", [FEW, replace(FEW, total_variation=0.1), replace(DLG, steps=20)])
@@ -621,14 +473,9 @@ def test_a_model_whose_gradient_says_nothing_of_the_image_is_refused(config: Inv
 
 
 def test_a_search_that_runs_off_everywhere_says_so():
+    shared = share(lenet(), photographs(), ONE)
     with pytest.raises(DataError, match="problem 0: no start led to finite numbers: use more restarts"):
-        invert(
-            lenet(),
-            share(lenet(), photographs(), ONE),
-            KNOWS,
-            FEW,
-            loss=lambda logits, labels: functional.cross_entropy(logits, labels) * float("nan"),
-        )
+        invert(lenet(), shared, KNOWS, FEW, loss=lambda *given: functional.cross_entropy(*given) * torch.nan)
 
 
 def test_problems_of_one_call_differ_in_labels_and_statistics_alone():
@@ -641,11 +488,7 @@ def test_problems_of_one_call_differ_in_labels_and_statistics_alone():
 
 
 def test_a_model_that_learns_nothing_shares_nothing():
-    with pytest.raises(
-        ConfigError, match="no parameter of this model is trained: there is no gradient to share"
-    ):
+    with pytest.raises(ConfigError, match="is trained: there is no gradient to share"):
         share(lenet().requires_grad_(False), photographs(), ONE)
-    with pytest.raises(
-        DataError, match=r"8 parameters have no gradient, such as body.0.weight: call this after"
-    ):
+    with pytest.raises(DataError, match="8 parameters have no gradient, such as body"):
         capture(lenet())

@@ -36,7 +36,10 @@ def test_more_releases_name_more_people(clear: sets.Curve):
     assert shares[0] < 0.6 < 0.8 < shares[-1]
     assert clear.points[-1].accepted > 0.5
     assert clear.points[-1].linked.mean() > 0.5
-    assert (clear.panel, clear.pictures) == (12, 15)  # of one half of the people
+    assert (clear.panel, clear.pictures) == (12, 15)  # of one half of the people: everybody is in one
+    for point in clear.points:
+        assert (point.people.tolist(), set(point.tries.tolist())) == (list(range(24)), {4})
+        assert 0 <= point.named.min() <= point.named.max() <= 1
 
 
 def test_whom_nothing_tells_apart_are_named_as_by_guessing():
@@ -46,14 +49,6 @@ def test_whom_nothing_tells_apart_are_named_as_by_guessing():
     largest = np.mean([max(point.by_adversary.values()) for point in points])
     assert abs(stated - 1 / 12) < 0.05  # 144 people, four tries each
     assert largest > stated
-
-
-def test_everybody_is_in_a_panel_of_their_own_half(clear: sets.Curve):
-    for point in clear.points:
-        assert point.people.tolist() == list(range(24))
-        assert set(point.tries.tolist()) == {4}
-        assert point.named.min() >= 0
-        assert point.named.max() <= 1
 
 
 def test_releases_of_one_picture_are_never_both_known_and_asked():
@@ -72,31 +67,29 @@ def test_releases_of_one_picture_are_never_both_known_and_asked():
     assert named(scenes) < 0.13  # guessing: 0.083
 
 
-@pytest.mark.parametrize("alone", [1, 3, 20])
-def test_people_in_one_scene_alone_are_not_looked_for_and_the_others_are(alone: int):
+def curve_in(scenes: Tensor) -> sets.Curve:
     codes, who = bits(24, 15, 1.0, 0)
-    scenes = torch.arange(len(who))
-    scenes[who < alone] = -1 - who[who < alone]
     others, of_others = bits(30, 10, 1.0, 1)
-    curve = sets.curve({"": (codes, others)}, who, of_others, scenes=scenes, most=3, draws=2, seed=0)
+    return sets.curve({"": (codes, others)}, who, of_others, scenes=scenes, most=3, draws=2, seed=0)
+
+
+@pytest.mark.parametrize("alone", [1, 3, 20, 21])
+def test_people_in_one_scene_alone_are_not_looked_for_and_the_others_are(alone: int):
+    who = torch.arange(24).repeat_interleave(15)
+    scenes = torch.arange(len(who)).where(who >= alone, -1 - who)
+    if 24 - alone < 4:
+        with pytest.raises(DataError, match="fewer than four people are in two scenes"):
+            curve_in(scenes)
+        return
+    curve = curve_in(scenes)
     assert [point.releases for point in curve.points] == [1, 3]
     assert curve.points[0].people.tolist() == list(range(alone, 24))
 
 
 @pytest.mark.parametrize("scene_of", [[0] * 14 + [1], [0, *[1] * 14], [0] * 7 + [1] * 8])
 def test_people_in_two_scenes_are_known_by_one_and_named_by_the_other(scene_of: list[int]):
-    codes, who = bits(24, 15, 1.0, 0)
-    scenes = 2 * who + torch.tensor(scene_of).repeat(24)
-    others, of_others = bits(30, 10, 1.0, 1)
-    curve = sets.curve({"": (codes, others)}, who, of_others, scenes=scenes, most=3, draws=2, seed=0)
+    curve = curve_in(2 * torch.arange(24).repeat_interleave(15) + torch.tensor(scene_of).repeat(24))
     assert curve.points[0].releases == 1
-
-
-def test_people_of_whom_fewer_than_four_are_in_two_scenes_are_refused():
-    codes, who = bits(24, 15, 1.0, 0)
-    scenes = torch.where(who < 3, torch.arange(len(who)), -1 - who)
-    with pytest.raises(DataError, match="fewer than four people are in two scenes"):
-        sets.curve({"": (codes, codes)}, who, who, scenes=scenes, most=3, draws=2, seed=0)
 
 
 @pytest.mark.parametrize(

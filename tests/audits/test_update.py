@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from imprinted import imprint_
 from torch import Tensor, nn
 
-from sfumato.attack.imprint import imprint_
-from sfumato.attack.updates import LocalTraining, Noise, Update, of_gradient, of_states
+from sfumato.attack.updates import LocalTraining, Noise, Update, of_states
 from sfumato.attack.updates.update import rounding, significant_bits
 from sfumato.attack.victim import share
 from sfumato.audits.findings import Finding, Report, as_text
@@ -34,6 +34,10 @@ def seeded(network: str) -> nn.Module:
 
 def photographs(count: int = 3) -> Tensor:
     return torch.rand(count, *SHAPE, generator=torch.Generator().manual_seed(1))
+
+
+def of_gradient(gradient: dict[str, Tensor], *, images: int) -> Update:
+    return Update(change=gradient, training=LocalTraining(images=images))
 
 
 def finding(report: Report, name: str) -> Finding:

@@ -11,15 +11,10 @@ from sfumato.networks import MTCNN
 
 @dataclass(frozen=True)
 class Found:
-    """The face found on each photograph.
+    """The face found on each photograph."""
 
-    Attributes:
-        landmarks: (N, 5, 2) x, y; see networks.align.
-        seen: (N,) bool, whether the detector found a face; if not, the landmarks are the usual ones.
-    """
-
-    landmarks: Tensor
-    seen: Tensor
+    landmarks: Tensor  # (N, 5, 2) x, y; see networks.align
+    seen: Tensor  # (N,) bool, whether the detector found a face; if not, the landmarks are the usual ones
 
     @property
     def rate(self) -> float:
@@ -35,11 +30,7 @@ class FaceFinder:
     """
 
     def __init__(self, detector: MTCNN, photographs: Tensor) -> None:
-        """Learn the usual position from (N, 3, H, W) uint8 clean photographs, framed like those to attack.
-
-        Raises:
-            DataError: none of them has a face.
-        """
+        """Learn the usual position from (N, 3, H, W) uint8 clean photographs, framed like those to attack."""
         self._detector = detector
         landmarks, seen = self._detect(photographs)
         if not seen.any():

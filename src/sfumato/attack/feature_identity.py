@@ -20,7 +20,7 @@ _EPOCHS = 60
 def log_posteriors(
     features: Tensor, identities: Tensor, test_features: Tensor, *, adversary: str = "network", seed: int = 0
 ) -> Tensor:
-    """Return ln p(y|f) by a classifier trained on known features.
+    """Return ln p(y|f) by a classifier trained on known features. -> (M, c) float64, c ascending codes.
 
     Args:
         features: (N, d), of known people; with the noise of the test features, best repeated several times.
@@ -30,14 +30,7 @@ def log_posteriors(
             one hidden layer.
         seed: of the network.
 
-    Returns:
-        (M, c) float64, the columns in ascending order of the codes.
-
-    Raises:
-        ConfigError: no such adversary.
-        DataError: features are not finite or have other dimensions, fewer than two identities, or one feature
-            of each.
-        MissingExtraError: scikit-learn is not installed.
+    Raises DataError for features that are not finite or of other dimensions, or for fewer than two people.
     """
     with needs_extra("an adversary who is trained on features", "study"):
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis

@@ -15,15 +15,10 @@ _MOST = 10  # members, with repetitions
 
 @dataclass(frozen=True)
 class Fusion:
-    """The similarities of an ensemble.
+    """The similarities of an ensemble."""
 
-    Attributes:
-        similarities: (m, I) float64.
-        members: the summed members for the first, third, ... person, and for the others.
-    """
-
-    similarities: Tensor
-    members: tuple[tuple[int, ...], tuple[int, ...]]
+    similarities: Tensor  # (m, I) float64
+    members: tuple[tuple[int, ...], tuple[int, ...]]  # for the first, third, ... person, and for the others
 
 
 def standardise(similarities: Tensor) -> Tensor:
@@ -39,10 +34,8 @@ def standardise(similarities: Tensor) -> Tensor:
 def fuse(similarities: Tensor, identities: Tensor, truth: Tensor) -> Fusion:
     """Name each half of the people by the members that name most of the other half.
 
-    Args:
-        similarities: (k, m, I) of k members, on one scale; see `standardise`.
-        identities: (I,) int64 code of each column, ascending.
-        truth: (m,) int64, who is on each probe.
+    `similarities`, (k, m, I), are those of k members on one scale, see `standardise`, of m probes, (m,)
+    `truth`, to (I,) ascending codes of `identities`.
     """
     first = torch.isin(truth, truth.unique()[::2])
     right = torch.searchsorted(identities, truth)

@@ -12,10 +12,9 @@ Guesses are optimised in units of a quarter around 0.5, close to the normalisati
 that the papers' rates and weights mean the same here.
 """
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,15 +22,8 @@ from torch.func import vmap
 from torch.nn import functional
 
 from sfumato.attack import label_inference
-from sfumato.attack.victim import (
-    Gradients,
-    Loss,
-    Moments,
-    ThreatModel,
-    Victim,
-    in_common,
-    tracking_norms,
-)
+from sfumato.attack.saturation import check_bounds
+from sfumato.attack.victim import Gradients, Loss, Moments, ThreatModel, Victim, check_gradient
 from sfumato.errors import ConfigError, DataError, did_you_mean
 
 OBJECTIVES = ("squared", "cosine")
@@ -77,14 +69,7 @@ class InversionConfig:
         ):
             if value not in choices:
                 raise ConfigError(f"no {name} is called {value!r}: {did_you_mean(value, choices)}")
-        for name in ("steps", "restarts"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
-        for name in ("total_variation", "statistics"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least 0, its weight")
-        if not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"learning_rate={self.learning_rate}: above 0")
+        check_bounds(self, "learning_rate", steps=1, restarts=1, total_variation=0, statistics=0)
         if not all(0 < share < 1 for share in self.decay_at):
             raise ConfigError(f"decay_at={self.decay_at}: shares of the steps, between 0 and 1")
 
@@ -92,42 +77,28 @@ class InversionConfig:
 DLG = InversionConfig(
     objective="squared", labels="optimised", optimiser="lbfgs", learning_rate=1.0, steps=3000, box=False
 )
-IDLG = InversionConfig(
-    objective="squared", labels="inferred", optimiser="lbfgs", learning_rate=1.0, steps=3000, box=False
-)
+IDLG = replace(DLG, labels="inferred")
 INVERTING_GRADIENTS = InversionConfig(total_variation=1e-1)
 GRAD_ATTACK = InversionConfig(
     total_variation=1e-1, statistics=5e-3, labels="known", optimiser="adam", steps=10_000
 )
 
 
-@dataclass(frozen=True)
-class Guess:
-    """The start of a guess; labels only if they are optimised."""
-
-    units: Tensor  # (B, C, H, W), see _images
-    labels: Tensor | None  # (B, classes) logits
-    generator: torch.Generator  # that drew it
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """The end of a guess, and its cost."""
-
-    images: Tensor  # (B, C, H, W) in [0, 1]
-    labels: Tensor  # (B, classes) logits, or nothing
-    cost: float
-    history: Tensor  # (steps,)
-
-
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """The target of a guess."""
 
     target: Tensor  # (P,), in the order of the victim's parameters
     weights: Tensor | None  # (P,), weights of entries; None: 1
     statistics: Moments
     labels: Tensor | None  # None: optimised
+
+
+class Guess(NamedTuple):
+    """The start of a guess."""
+
+    units: Tensor  # (B, C, H, W), see _images
+    labels: Tensor | None  # (B, classes) logits, if labels are optimised
+    generator: torch.Generator  # that drew it
 
 
 @dataclass(frozen=True)
@@ -179,8 +150,8 @@ def invert_all(
     """Rebuild the images behind several gradients of one model, each by itself.
 
     Args:
-        model: float images in [0, 1] -> logits, in the mode of the gradients: in training mode its
-            batch norm sees the statistics of the batch. It is not changed.
+        model: float images in [0, 1] -> logits, in the mode of the gradients: in training mode its batch norm
+            sees the statistics of the batch. It is not changed.
         shared: for each problem, maps every trained parameter's name to its gradient.
         knows: for each problem; they may differ in labels and statistics only.
         config: see InversionConfig; DLG, IDLG, INVERTING_GRADIENTS and GRAD_ATTACK are published ones.
@@ -192,40 +163,35 @@ def invert_all(
 
     Raises:
         DataError: gradients do not fit the model, are not finite, or are all zero.
-        ConfigError: labels are needed and unknown, statistics of a model without any, or a model whose
-            gradient does not change with the image.
+        ConfigError: labels are needed and unknown, the model has no statistics or no gradient that changes.
     """
     if not shared or len(shared) != len(knows):
         raise DataError(f"{len(shared)} gradients with {len(knows)} threat models: one of each, at least 1")
-    if any(in_common(known) != in_common(knows[0]) for known in knows):
+    if any(_in_common(known) != _in_common(knows[0]) for known in knows):
         raise ConfigError("problems of one call may differ in labels and statistics only: call once for each")
-    victim = _victim(model, knows[0], config, loss)
-    problems = [
-        problem_of(victim, gradients, known, config, seed=seed + 1000 * number)
-        for number, (gradients, known) in enumerate(zip(shared, knows, strict=True))
-    ]
-    guesses = [
-        (
-            problem,
-            start_of(victim, knows[0], config, torch.Generator().manual_seed(seed + 1000 * number + restart)),
-        )
-        for number, problem in enumerate(problems)
-        for restart in range(config.restarts)
-    ]
-    candidates = _follow_all(victim, guesses, config, at_once, progress)
-    return [
-        _best(number, problem, candidates[number * config.restarts : (number + 1) * config.restarts])
-        for number, problem in enumerate(problems)
-    ]
-
-
-def _victim(model: nn.Module, knows: ThreatModel, config: InversionConfig, loss: Loss) -> Victim:
-    norms = tracking_norms(model) if config.statistics else ()
-    if config.statistics and not norms:
+    steps, rate, local_batch = knows[0].local_steps, knows[0].local_rate, knows[0].local_batch
+    victim = Victim(model, loss, steps, rate, local_batch, statistics=bool(config.statistics))
+    if config.statistics and not victim.norms:
         raise ConfigError(
             f"statistics={config.statistics}: no batch norm of this model has running statistics: set it to 0"
         )
-    return Victim(model, loss, knows.local_steps, knows.local_rate, norms, knows.local_batch)
+    problems, guesses = [], []
+    for number, (gradients, known) in enumerate(zip(shared, knows, strict=True)):
+        own_seed = seed + 1000 * number
+        problems.append(problem_of(victim, gradients, known, config, seed=own_seed))
+        for restart in range(config.restarts):
+            generator = torch.Generator().manual_seed(own_seed + restart)
+            guesses.append((problems[-1], _start_of(victim, known, config, generator)))
+    ends = _follow_all(victim, guesses, config, at_once, progress)
+    return [
+        _best(number, ends[number * config.restarts : (number + 1) * config.restarts])
+        for number in range(len(problems))
+    ]
+
+
+def _in_common(knows: ThreatModel) -> tuple[object, ...]:
+    """Return the knowledge that all problems of one call must share."""
+    return replace(knows, labels=None, statistics=None), knows.labels is None, knows.statistics is None
 
 
 def _follow_all(
@@ -234,16 +200,17 @@ def _follow_all(
     config: InversionConfig,
     at_once: int,
     progress: Callable[[int, int], None] | None,
-) -> list[Candidate]:
+) -> list[Inversion]:
     """Follow all guesses. Raises ConfigError if no gradient changes with its guess."""
-    if not any(gradient_moves(victim, problem, guess) for problem, guess in guesses):
+    if not any(_gradient_moves(victim, problem, guess) for problem, guess in guesses):
         raise ConfigError(
             "the gradient of this model does not change with the image, as if ReLUs pass nothing or the "
             "second derivatives of its activations vanish: no guess can be improved"
         )
     many = 1 if config.optimiser == "lbfgs" else max(1, at_once)
     parts = [guesses[begin : begin + many] for begin in range(0, len(guesses), many)]
-    candidates: list[Candidate] = []
+    follow = _follow_lbfgs if config.optimiser == "lbfgs" else _follow_adam
+    ends: list[Inversion] = []
     for done, part in enumerate(parts):
 
         def count(step: int, done: int = done) -> None:
@@ -251,20 +218,18 @@ def _follow_all(
                 progress(done * config.steps + step, len(parts) * config.steps)
 
         objective = Objective(victim, config, [problem for problem, _ in part])
-        candidates += follow(objective, [guess for _, guess in part], config, count)
-    return candidates
+        ends += follow(objective, [guess for _, guess in part], config, count)
+    return ends
 
 
-def _best(number: int, problem: Problem, candidates: Sequence[Candidate]) -> Inversion:
-    """Choose the candidate of the least cost. Raises DataError if none has a finite one."""
-    best = min(candidates, key=lambda candidate: candidate.cost)
-    if best.cost == math.inf:
+def _best(number: int, ends: Sequence[Inversion]) -> Inversion:
+    """Choose the end of the least cost. Raises DataError if none has a finite one."""
+    best = min(ends, key=lambda end: end.cost)
+    if best.cost == torch.inf:
         raise DataError(
             f"problem {number}: no start led to finite numbers: use more restarts, or a lower rate"
         )
-    labels = problem.labels if problem.labels is not None else best.labels.argmax(1).cpu()
-    costs = torch.tensor([candidate.cost for candidate in candidates])
-    return Inversion(best.images.float().cpu(), labels, best.cost, costs, best.history)
+    return replace(best, costs=torch.tensor([end.cost for end in ends]))
 
 
 _CENTRE, _UNIT = 0.5, 0.25
@@ -275,7 +240,6 @@ _STRETCH = 20  # iterations of L-BFGS between checks
 _REMEMBERED = 100  # steps that L-BFGS remembers
 _LEAST = 1e-30
 _STAND_INS = 256  # images for label inference
-_BETAS, _EPSILON = (0.9, 0.999), 1e-8  # of Adam
 
 
 def total_variation(images: Tensor) -> Tensor:
@@ -283,30 +247,32 @@ def total_variation(images: Tensor) -> Tensor:
     return images.diff(dim=-1).abs().mean() + images.diff(dim=-2).abs().mean()
 
 
-def start_of(
+def _start_of(
     victim: Victim, knows: ThreatModel, config: InversionConfig, generator: torch.Generator
 ) -> Guess:
-    """Draw a guess."""
-    dtype = next(iter(victim.parameters.values())).dtype
-    units = torch.randn(knows.batch, *knows.shape, generator=generator, dtype=dtype)
-    labels = None
-    if config.labels == "optimised":
-        with torch.no_grad():
-            classes = victim.model(_images(units).to(victim.device)).shape[1]
-        labels = torch.randn(knows.batch, classes, generator=generator, dtype=dtype).to(victim.device)
-    return Guess(units.to(victim.device), labels, generator)
+    like = next(iter(victim.parameters.values()))
+    units = torch.randn(knows.batch, *knows.shape, generator=generator, dtype=like.dtype).to(like.device)
+    if config.labels != "optimised":
+        return Guess(units, None, generator)
+    with torch.no_grad():
+        logits = victim.model(_images(units))
+    return Guess(units, _draw(logits, generator), generator)
+
+
+def _draw(like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(like.shape, generator=generator, dtype=like.dtype).to(like.device)
 
 
 def _images(units: Tensor) -> Tensor:
     return _CENTRE + _UNIT * units
 
 
-def gradient_moves(victim: Victim, problem: Problem, guess: Guess) -> bool:
+def _gradient_moves(victim: Victim, problem: Problem, guess: Guess) -> bool:
     """Whether the gradient of a guess changes with the guess, tested in one random direction."""
     images = _images(guess.units).requires_grad_()
     labels = problem.labels if guess.labels is None else guess.labels.softmax(1)
     assert labels is not None
-    gradient, _ = victim.shared_by(images, labels.to(victim.device), many=False)
+    gradient, _ = victim.shared_by(images, labels, many=False)
     direction = torch.randn(gradient.shape, generator=torch.Generator().manual_seed(0), dtype=gradient.dtype)
     (slope,) = torch.autograd.grad(gradient @ direction.to(gradient.device), [images], allow_unused=True)
     return slope is not None and bool(slope.any())
@@ -316,51 +282,34 @@ class Objective:
     """The function to minimise, for some guesses at once, each with its own problem. State: the problems."""
 
     def __init__(self, victim: Victim, config: InversionConfig, problems: Sequence[Problem]) -> None:
-        self._victim, self._config = victim, config
-        self._known = [
-            (
-                problem.target,
-                problem.weights,
-                problem.statistics,
-                None if problem.labels is None else problem.labels.to(victim.device),
-            )
-            for problem in problems
-        ]
-        self._together = _stack(self._known)
+        self._victim, self._config, self.problems = victim, config, problems
+        self._together = Problem(*_stack(problems))
 
     def __call__(self, units: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         """(Q, B, C, H, W) and (Q, B, classes) -> the objective and the distance of gradients, (Q,) each."""
         if len(units) > 1:
-            inputs = (units, labels, *self._together)
-            axes = tuple(None if tensors is None else 0 for tensors in inputs)
-            both: tuple[Tensor, Tensor] = vmap(self._of_guess, in_dims=axes)(*inputs)
+            axes = Problem._make(None if tensors is None else 0 for tensors in self._together)
+            together = vmap(self._of_guess, in_dims=(0, None if labels is None else 0, axes))
+            both: tuple[Tensor, Tensor] = together(units, labels, self._together)
             return both
         optimised = None if labels is None else labels[0]
-        total, cost = self._of_guess(units[0], optimised, *self._known[0], many=False)
+        total, cost = self._of_guess(units[0], optimised, self.problems[0], many=False)
         return total[None], cost[None]
 
     def _of_guess(
-        self,
-        units: Tensor,
-        optimised: Tensor | None,
-        target: Tensor,
-        weights: Tensor | None,
-        statistics: Moments,
-        known: Tensor | None,
-        *,
-        many: bool = True,
+        self, units: Tensor, optimised: Tensor | None, problem: Problem, *, many: bool = True
     ) -> tuple[Tensor, Tensor]:
-        labels = known if optimised is None else optimised.softmax(1)
+        labels = problem.labels if optimised is None else optimised.softmax(1)
         assert labels is not None
         gradient, moments = self._victim.shared_by(_images(units), labels, many=many)
-        cost = _distance(gradient, target, weights, self._config.objective)
+        cost = _distance(gradient, problem.target, problem.weights, self._config.objective)
         total = cost
         if self._config.total_variation:
             total = total + self._config.total_variation * total_variation(units)
         if self._config.statistics:
             distances = [
                 (ours - theirs).square().sum().clamp(min=_LEAST).sqrt()
-                for name, pair in statistics.items()
+                for name, pair in problem.statistics.items()
                 for ours, theirs in zip(moments[name], pair, strict=True)
             ]
             total = total + self._config.statistics * torch.stack(distances).sum()
@@ -380,91 +329,56 @@ def _distance(gradient: Tensor, target: Tensor, weights: Tensor | None, objectiv
 
 def _stack(known: Sequence[Any]) -> Any:
     """Stack the known values of all problems along a new first axis; None stays None."""
-    first = known[0]
-    if first is None:
-        return None
-    if isinstance(first, Tensor):
+    if isinstance(known[0], Tensor):
         return torch.stack(list(known))
-    if isinstance(first, dict):
-        return {name: _stack([tensors[name] for tensors in known]) for name in first}
+    if isinstance(known[0], dict):
+        return {name: _stack([tensors[name] for tensors in known]) for name in known[0]}
+    if known[0] is None:
+        return None
     return tuple(_stack(tensors) for tensors in zip(*known, strict=True))
-
-
-def follow(
-    objective: Objective, guesses: Sequence[Guess], config: InversionConfig, count: Callable[[int], None]
-) -> list[Candidate]:
-    """Move guesses to the least cost they can reach; L-BFGS follows one.
-
-    Args:
-        objective: for as many problems as guesses.
-        guesses: the starts.
-        config: the optimiser and its settings.
-        count: called with the number of steps done.
-    """
-    if config.optimiser == "lbfgs":
-        (guess,) = guesses
-        return [_follow_lbfgs(objective, guess, config, count)]
-    return _follow_adam(objective, guesses, config, count)
 
 
 def _follow_adam(
     objective: Objective, guesses: Sequence[Guess], config: InversionConfig, count: Callable[[int], None]
-) -> list[Candidate]:
+) -> list[Inversion]:
     units = torch.stack([guess.units for guess in guesses]).requires_grad_()
     optimised = [guess.labels for guess in guesses if guess.labels is not None]
     labels = torch.stack(optimised).requires_grad_() if optimised else None
     variables = [units] if labels is None else [units, labels]
-    moments = [(torch.zeros_like(variable), torch.zeros_like(variable)) for variable in variables]
+    optimiser = torch.optim.Adam(variables, lr=config.learning_rate, foreach=False)
     history = []
     for step in range(config.steps):
         passed = sum(step >= share * config.steps for share in config.decay_at)
         total, cost = objective(units, labels)
         history.append(cost.detach())
         slopes = torch.autograd.grad(total.sum(), variables)
-        with torch.no_grad():
-            for variable, slope, (first, second) in zip(variables, slopes, moments, strict=True):
-                signed = config.optimiser == "signed-adam" and variable is units
-                _adam(
-                    variable,
-                    slope.sign() if signed else slope,
-                    first,
-                    second,
-                    rate=config.learning_rate * _DECAY**passed,
-                    step=step + 1,
-                )
-            if config.box:
-                units.clamp_(_LOW, _HIGH)
+        for variable, slope in zip(variables, slopes, strict=True):
+            signed = config.optimiser == "signed-adam" and variable is units
+            variable.grad = slope.sign() if signed else slope
+        optimiser.param_groups[0]["lr"] = config.learning_rate * _DECAY**passed
+        optimiser.step()
+        if config.box:
+            units.detach().clamp_(_LOW, _HIGH)
         count(step + 1)
     return _ends(objective, units, labels, torch.stack(history))
 
 
-def _adam(variable: Tensor, slope: Tensor, first: Tensor, second: Tensor, *, rate: float, step: int) -> None:
-    """Step Adam in place, Kingma & Ba 2015, Algorithm 1; torch.optim takes more than twice as long."""
-    first.lerp_(slope, 1 - _BETAS[0])
-    second.mul_(_BETAS[1]).addcmul_(slope, slope, value=1 - _BETAS[1])
-    size = second.sqrt().div_(math.sqrt(1 - _BETAS[1] ** step)).add_(_EPSILON)
-    variable.addcdiv_(first, size, value=-rate / (1 - _BETAS[0] ** step))
-
-
 def _follow_lbfgs(
-    objective: Objective, guess: Guess, config: InversionConfig, count: Callable[[int], None]
-) -> Candidate:
+    objective: Objective, guesses: Sequence[Guess], config: InversionConfig, count: Callable[[int], None]
+) -> list[Inversion]:
+    (guess,) = guesses
     for _ in range(_ATTEMPTS):
-        candidate = _minimise_lbfgs(objective, guess, config, count)
-        if candidate.cost < math.inf:
+        end = _minimise_lbfgs(objective, guess, config, count)
+        if end.cost < torch.inf:
             break
         labels = None if guess.labels is None else _draw(guess.labels, guess.generator)
         guess = Guess(_draw(guess.units, guess.generator), labels, guess.generator)
-    return candidate
-
-
-def _draw(like: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(like.shape, generator=generator, dtype=like.dtype).to(like.device)
+    return [end]
 
 
 def _minimise_lbfgs(
     objective: Objective, guess: Guess, config: InversionConfig, count: Callable[[int], None]
-) -> Candidate:
+) -> Inversion:
     units = guess.units[None].clone().requires_grad_()
     labels = None if guess.labels is None else guess.labels[None].clone().requires_grad_()
     variables = [units] if labels is None else [units, labels]
@@ -491,42 +405,41 @@ def _minimise_lbfgs(
             break
         history.append(value.detach())
         count(min(done + _STRETCH, config.steps))
-    ran_off = torch.full((), math.inf, device=units.device)
+    ran_off = torch.full((), torch.inf, device=units.device)
     return _ends(objective, units, labels, torch.stack(history or [ran_off])[:, None])[0]
 
 
-def _ends(objective: Objective, units: Tensor, labels: Tensor | None, history: Tensor) -> list[Candidate]:
+def _ends(objective: Objective, units: Tensor, labels: Tensor | None, history: Tensor) -> list[Inversion]:
     units = units.detach().clamp(_LOW, _HIGH)  # also without a box: the cost is that of the images returned
     _, cost = objective(units, labels)
     images = _images(units).clamp(0, 1)
-    cost = torch.where(cost.isfinite() & images.flatten(1).isfinite().all(1), cost.detach(), math.inf)
-    none = units.new_empty(0)
-    return [
-        Candidate(
-            images[i], none if labels is None else labels[i].detach(), cost[i].item(), history[:, i].cpu()
+    cost = torch.where(cost.isfinite() & images.flatten(1).isfinite().all(1), cost.detach(), torch.inf)
+    ends = []
+    for i, problem in enumerate(objective.problems):
+        known = problem.labels if labels is None else labels[i].argmax(1)
+        assert known is not None
+        ends.append(
+            Inversion(images[i].float().cpu(), known.cpu(), cost[i].item(), cost[:0], history[:, i].cpu())
         )
-        for i in range(len(units))
-    ]
+    return ends
 
 
 def problem_of(
     victim: Victim, shared: Gradients, knows: ThreatModel, config: InversionConfig, *, seed: int
 ) -> Problem:
-    """Set up the problem of one gradient; inferred labels use stand-in images of that seed.
-
-    Raises:
-        DataError, ConfigError: see invert_all.
-    """
+    """Set up the problem of one gradient; inferred labels use stand-in images of that seed."""
     target = _check(victim, shared)
-    statistics = {}
-    for name in victim.norms:
-        known = victim.running if knows.statistics is None else knows.statistics
-        if name not in known:
-            raise DataError(
-                f"the known statistics lack {name}: give those of all {len(victim.norms)} batch norms"
-            )
-        mean, variance = known[name]
-        statistics[name] = (mean.to(victim.device), variance.to(victim.device))
+    running = victim.running if knows.statistics is None else knows.statistics
+    lacking = [name for name in victim.norms if name not in running]
+    if lacking:
+        raise DataError(
+            f"the known statistics lack {lacking[0]}: give those of all {len(victim.norms)} batch norms"
+        )
+    statistics = {
+        name: (mean.to(victim.device), variance.to(victim.device))
+        for name in victim.norms
+        for mean, variance in [running[name]]
+    }
     labels = None
     if config.labels == "known" and knows.labels is None:
         raise ConfigError("labels='known', but the threat model has none: give them, or infer labels")
@@ -544,13 +457,14 @@ def problem_of(
         )
         labels = torch.arange(len(counts)).repeat_interleave(counts)
     flat = torch.cat([gradient.flatten() for gradient in target.values()])
+    labels = None if labels is None else labels.to(victim.device)
     return Problem(flat, _weights(target, knows), statistics, labels)
 
 
 def _check(victim: Victim, shared: Gradients) -> dict[str, Tensor]:
     """Return the gradient in the order of the parameters. Raises DataError."""
-    missing = [name for name in victim.names if name not in shared]
-    foreign = [name for name in shared if name not in victim.names]
+    missing = [name for name in victim.parameters if name not in shared]
+    foreign = [name for name in shared if name not in victim.parameters]
     if missing or foreign:
         problems = [
             f"{what} {names[0]}" for what, names in (("lacks", missing), ("has unknown", foreign)) if names
@@ -559,16 +473,9 @@ def _check(victim: Victim, shared: Gradients) -> dict[str, Tensor]:
             f"the gradient is of another model: it {' and '.join(problems)} "
             f"({len(missing)} lacking, {len(foreign)} unknown): give one for every trained parameter"
         )
-    for name in victim.names:
-        wanted, shape = victim.parameters[name].shape, shared[name].shape
-        if wanted != shape:
-            raise DataError(
-                f"the gradient of {name} is {tuple(shape)} where the parameter is {tuple(wanted)}: "
-                "it is of another model"
-            )
-        if not bool(shared[name].isfinite().all()):
-            raise DataError(f"the gradient of {name} has numbers that are not finite: nothing can be matched")
-    if not any(bool(shared[name].any()) for name in victim.names):
+    for name in victim.parameters:
+        check_gradient(name, shared[name], victim.parameters[name])
+    if not any(bool(shared[name].any()) for name in victim.parameters):
         raise DataError("the gradient is zero everywhere: it contains nothing about the images")
     return {
         name: shared[name].detach().to(victim.device, weight.dtype)
@@ -577,21 +484,17 @@ def _check(victim: Victim, shared: Gradients) -> dict[str, Tensor]:
 
 
 def _weights(target: Gradients, knows: ThreatModel) -> Tensor | None:
-    """Return the (P,) weights of a gradient's entries; None if all are equal."""
+    """Weigh entries, (P,): 0 for pruned ones, and tensors by their share of signal; None if all are equal."""
     if not knows.noise and not knows.pruned:
         return None
-    weights = torch.cat([_trust(gradient, knows).flatten() for gradient in target.values()])
+    parts = []
+    for gradient in target.values():
+        noise = gradient.numel() * knows.noise**2
+        signal = (1 - noise / gradient.square().sum().clamp(min=_LEAST)).clamp(min=0)
+        parts.append((signal * (gradient != 0 if knows.pruned else torch.ones_like(gradient))).flatten())
+    weights = torch.cat(parts)
     if not bool(weights.any()):
         raise ConfigError(
             f"no entry of this gradient counts with noise={knows.noise:g}: nothing can be matched"
         )
     return weights
-
-
-def _trust(target: Tensor, knows: ThreatModel) -> Tensor:
-    """Weigh entries: 0 for pruned ones, and tensors by their share of signal."""
-    weight = torch.ones((), device=target.device, dtype=target.dtype)
-    if knows.noise:
-        energy = target.square().sum()
-        weight = (1 - target.numel() * knows.noise**2 / energy.clamp(min=_LEAST)).clamp(min=0)
-    return weight * (target != 0) if knows.pruned else weight.expand_as(target)

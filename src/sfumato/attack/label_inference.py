@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from sfumato.attack.victim import layers_of
 from sfumato.errors import ConfigError, DataError
 
 _COARSE = (2, 4, 8, 16)  # cells a side of noise, before smoothing
@@ -37,30 +38,24 @@ def counts(
     only negative gradient. Without a bias, B different classes are assumed.
 
     Args:
-        model: as the adversary holds it.
-        shared: name of a parameter -> its gradient.
+        model, shared: name of a parameter -> its gradient.
         batch: B, the number of images.
         images: (M, C, H, W) float, any of the adversary's; `stand_ins` suffice for an untrained model.
         local_steps: of SGD behind `shared`, which is then their sum.
         change: parameters before minus after these steps: probabilities are averaged over the straight path
             between both (after Dimitrov et al. 2022). None: the parameters before.
 
-    Raises:
-        ConfigError: no last linear layer gives the logits, or its gradient is not shared.
-        DataError: its gradient is 0 everywhere, or too large for any mean or sum over the batch.
+    Raises ConfigError if no last linear layer gives the logits, and DataError if its gradient is 0
+    everywhere, or too large for any mean or sum over the batch.
     """
     name, last = last_linear(model)
-    bias = last.bias is not None
     gradient = slopes(model, shared)
     if not bool(gradient.any()):
         raise DataError(f"the gradient of {name} is 0 everywhere and tells no class")
     _check_gives_logits(model, name, last, images[:2].to(gradient))
-    if batch == 1 or not bias:
+    if batch == 1 or last.bias is None:
         # Without a bias, only the sign is known, after activations that are not negative.
-        found = torch.zeros(last.out_features, dtype=torch.int64)
-        rows = gradient.argsort()[:batch].cpu()
-        found[rows] += 1
-        return found
+        return gradient.argsort()[:batch].cpu().bincount(minlength=last.out_features)
     mass = -float(gradient.clamp(max=0).sum()) / local_steps
     if mass > _MOST_MASS:  # no mean is that large
         if mass > _MOST_MASS * batch:
@@ -110,14 +105,10 @@ def _check_gives_logits(model: nn.Module, name: str, last: nn.Linear, images: Te
 def _probabilities(model: nn.Module, images: Tensor, change: Mapping[str, Tensor], steps: int) -> Tensor:
     """Return (classes,) mean probabilities, over images and over the path of the steps."""
     points = min(steps, _POINTS) if change else 1
-    means = []
+    weights, means = dict(model.named_parameters()), []
     for point in range(points):
         passed = point * (steps - 1) / (max(points - 1, 1) * steps)  # share of the path
-        moved = {
-            name: weight - passed * change[name]
-            for name, weight in model.named_parameters()
-            if name in change
-        }
+        moved = {name: weights[name] - passed * each for name, each in change.items() if name in weights}
         means.append(functional_call(model, moved, (images,)).softmax(1).mean(0))
     return torch.stack(means).mean(0)
 
@@ -142,17 +133,11 @@ def stand_ins(shape: tuple[int, int, int], count: int, generator: torch.Generato
 
 def last_linear(model: nn.Module) -> tuple[str, nn.Linear]:
     """Return name and module of the layer that gives logits. Raises ConfigError if it is not linear."""
-    named = [
-        (name, module)
-        for name, module in model.named_modules()
-        if next(module.parameters(False), None) is not None
-    ]
-    if not named or not isinstance(named[-1][1], nn.Linear):
-        kind = type(named[-1][1]).__name__ if named else "without parameters"
+    name, last = next(reversed(layers_of(model)), ("", None))
+    if not isinstance(last, nn.Linear):
+        kind = "without parameters" if last is None else type(last).__name__
         raise ConfigError(
             f"the last layer of this model is {kind}: labels are read from the gradient of a last nn.Linear; "
             "give the labels, or use labels='optimised'"
         )
-    name, last = named[-1]
-    assert isinstance(last, nn.Linear)
     return name, last

@@ -1,8 +1,8 @@
 """Membership in an enrolled gallery: was this photograph enrolled; was this person?
 
 Source: Carlini et al. 2022 (arXiv:2112.03570), Sec. IV and VI: the online Gaussian likelihood ratio (LiRA),
-with shadow galleries instead of shadow models; for few shots, arXiv:2402.06674, which finds them the
-worst case. A shadow gallery enrols other shots of the same people, drawn like those of the attacked one: the
+with shadow galleries instead of shadow models; for few shots, arXiv:2402.06674, which finds them the worst
+case. A shadow gallery enrols other shots of the same people, drawn like those of the attacked one: the
 adversary has all photographs and the encoder, not which were enrolled. With fewer photographs they find less.
 
 The adversary has one view. "stored" is the prototypes. "full" is an answer with its distance and its
@@ -26,23 +26,16 @@ from sfumato.errors import ConfigError, DataError, SpecError
 
 VIEWS = ("stored", "full", "rounded", "label")
 TABLE = "table"  # the labels of all codes, for look-ups on the device, see sfumato.wire.tables
-
 _NEAR = 2  # the labels of codes that differ in at most this many bits are used
-
 _FLOOR = 1e-6  # standard deviation of a score that never varies, in units of the spread of all
 
 
 @dataclass(frozen=True)
 class Galleries:
-    """The enrolled photographs of G galleries.
+    """The enrolled photographs of G galleries."""
 
-    Attributes:
-        shots: (G, P, K) int64, the photographs of each person.
-        enrolled: (G, P) bool, whether the person is in the gallery.
-    """
-
-    shots: Tensor
-    enrolled: Tensor
+    shots: Tensor  # (G, P, K) int64, the photographs of each person
+    enrolled: Tensor  # (G, P) bool, whether the person is in the gallery
 
     def photographs(self, count: int) -> Tensor:
         """Whether each of a person's first n photographs was a shot: (G, P, n) bool."""
@@ -51,13 +44,7 @@ class Galleries:
 
 
 def by_person(embeddings: Tensor, codes: Tensor, *, photographs: int, seed: int = 0) -> Tensor:
-    """Draw n embeddings of each person with at least n, by a seed. (N, D), (N,) int64 -> (P, n, D).
-
-    Raises:
-        DataError: fewer than two people have n photographs.
-    """
-    if photographs < 1:
-        raise ConfigError(f"photographs={photographs}: at least 1")
+    """Draw n embeddings of each person with at least n, by a seed. (N, D), (N,) int64 -> (P, n, D)."""
     rows = [(codes == code).nonzero().flatten() for code in codes.unique()]
     able = [
         own[draw_rows(torch.zeros_like(own), photographs, seed=seed + int(own[0]))]
@@ -74,22 +61,12 @@ def by_person(embeddings: Tensor, codes: Tensor, *, photographs: int, seed: int 
 def draw_galleries(
     *, people: int, photographs: int, shot: int, galleries: int, enrolled: float = 1.0, draw: torch.Generator
 ) -> Galleries:
-    """Draw galleries of K shots of each person, every choice equally likely.
+    """Draw G galleries of K <= n shots of each of P people, every choice equally likely.
 
-    Args:
-        people, photographs, shot, galleries: P, n, K <= n, G.
-        enrolled: the chance that a person is in a gallery; at least two are.
-        draw: the random numbers.
-
-    Raises:
-        ConfigError: a number out of its range.
+    `enrolled` is the chance that a person is in a gallery; at least two are.
     """
     if not 1 <= shot <= photographs:
         raise ConfigError(f"shot={shot}: from 1 to the {photographs} photographs of a person")
-    if not 0 < enrolled <= 1 or people < 2:
-        raise ConfigError(
-            f"people={people}, enrolled={enrolled:g}: at least 2, with a chance above 0, at most 1"
-        )
     order = torch.rand(galleries, people, photographs, generator=draw).argsort(2)
     chances = torch.rand(galleries, people, generator=draw)
     least = chances.argsort(1).argsort(1) < 2  # the two smallest
@@ -119,9 +96,6 @@ def photograph_scores(
         about its person's mean; "full": the distance and the log-odds of the class; "rounded": the log-odds;
         "label": 1 if the class is named, else 0; TABLE: the shares of the codes that differ in 0, 1 and 2
         bits and have the class.
-
-    Raises:
-        ConfigError: no such view, or a step out of its range.
     """
     _check(view, step)
     own, away = photographs.double(), prototypes.double()
@@ -148,11 +122,7 @@ def person_scores(
 ) -> Tensor:
     """Score each person in one view, from q photographs of theirs that are not enrolled.
 
-    The adversary does not know the person's class: labels are pseudonyms.
-
-    Args:
-        known: (P, q, D) embeddings.
-        prototypes, enrolled, view, step: see photograph_scores.
+    The adversary does not know the person's class: labels are pseudonyms. See photograph_scores.
 
     Returns:
         (G, P, S) float64. "stored": the distance from the nearest prototype to the mean; "label": the share
@@ -168,19 +138,16 @@ def person_scores(
             named = labels.flatten(1).mode(1).values[:, None, None]
             found.append(_shares(labels == named).mean(1))
         return torch.stack(found)
+    logits = _logits(own.mean(1, keepdim=True) if view == "stored" else own, away, enrolled)  # (G, P, q, P)
+    nearest = (-logits).amin(-1).clamp(min=0).sqrt()
     if view == "stored":
-        squared = -_logits(own.mean(1, keepdim=True), away, enrolled)  # (G, P, 1, P)
-        return squared.amin(-1).clamp(min=0).sqrt()
-    logits = _logits(own, away, enrolled)  # (G, P, q, P)
+        return nearest
     named = torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).double()
     agreement = named.mean(2).amax(-1)  # (G, P); every answer names a label
     if view == "label":
         return agreement[..., None]
     odds = _log_odds(logits.softmax(-1).amax(-1), step if view == "rounded" else 0.0).mean(2)
-    if view == "rounded":
-        return torch.stack([odds, agreement], -1)
-    nearest = (-logits).amin(-1).clamp(min=0).sqrt().mean(2)
-    return torch.stack([nearest, odds, agreement], -1)
+    return torch.stack([*([] if view == "rounded" else [nearest.mean(2)]), odds, agreement], -1)
 
 
 def accuracy(photographs: Tensor, prototypes: Tensor, galleries: Galleries) -> float:
@@ -197,13 +164,8 @@ def lira(shadow_scores: Tensor, shadow_members: Tensor, scores: Tensor) -> Tenso
     Source: Carlini et al. 2022, Algorithm 1, with a joint normal distribution of S scores (Sec. VI-C). The
     floor of a variance is ours: a stored prototype of one shot has a distance of 0 that never varies.
 
-    Args:
-        shadow_scores: (G, M, S) scores of M examples in each shadow gallery.
-        shadow_members: (G, M) bool.
-        scores: (M, S) of the attacked gallery.
-
-    Returns:
-        (M,) float64; 0 for an example that was not at least twice a member and twice a non-member.
+    (G, M, S) scores of M examples in shadow galleries, (G, M) whether they are members, and (M, S) of the
+    attacked gallery -> (M,) float64; 0 for an example that was not at least twice a member and twice none.
     """
     scale = shadow_scores.double().std((0, 1), correction=0)
     scale = torch.where(scale > 0, scale, 1.0)
@@ -215,13 +177,7 @@ def lira(shadow_scores: Tensor, shadow_members: Tensor, scores: Tensor) -> Tenso
 
 
 def ratios(scores: Tensor, members: Tensor, *, attacked: int) -> tuple[Tensor, Tensor]:
-    """Attack each of the first galleries with all others. (G, M, S), (G, M) -> two of (attacked, M).
-
-    Returns:
-        the log-likelihood ratios, and the members.
-    """
-    if not 1 <= attacked <= len(scores) - 4:
-        raise ConfigError(f"attacked={attacked}: from 1 to 4 fewer than the {len(scores)} galleries")
+    """Attack the first galleries, each with all others: (attacked, M) ratios, and members."""
     found = []
     for number in range(attacked):
         others = torch.arange(len(scores)) != number
@@ -231,18 +187,12 @@ def ratios(scores: Tensor, members: Tensor, *, attacked: int) -> tuple[Tensor, T
 
 @dataclass(frozen=True)
 class Membership:
-    """The success of an adversary.
+    """The success of an adversary."""
 
-    Attributes:
-        members, others: their numbers.
-        auc: the chance that a member scores above a non-member; ties count half.
-        rates: maps each false-positive rate to the true-positive rate and its 95% Clopper-Pearson interval,
-            which assumes independent examples.
-    """
-
-    members: int
+    members: int  # their number
     others: int
-    auc: float
+    auc: float  # the chance that a member scores above a non-member; ties count half
+    # False-positive rates -> true-positive rate and its 95% interval, of Clopper & Pearson or over people.
     rates: dict[float, tuple[float, float, float]]
 
 
@@ -251,13 +201,9 @@ def judge(
 ) -> Membership:
     """Judge the scores of members and others, of any shape, by the success at few false alarms.
 
-    With `people`, who each score is of, (..., the last axis), intervals are over these, and else over scores.
-
     The threshold is the least with at most that share of the others above it. With fewer others than 1 / rate
-    it is their largest score.
-
-    Raises:
-        DataError: there is no member, or no other.
+    it is their largest score. With `people`, who each score is of, (..., the last axis), intervals are over
+    these, and else over scores.
     """
     inside, outside = scores[members].double().flatten(), scores[~members].double().flatten()
     if not len(inside) or not len(outside):
@@ -266,8 +212,6 @@ def judge(
     below = torch.searchsorted(ordered, inside) + torch.searchsorted(ordered, inside, right=True)
     rates = {}
     for rate in at:
-        if not 0 < rate < 1:
-            raise ConfigError(f"a false-positive rate of {rate:g}: must be above 0 and below 1")
         threshold = ordered[len(ordered) - 1 - math.floor(rate * len(ordered))]
         hits, trials = int((inside > threshold).sum()), len(inside)
         limits = (lower_limit(hits, trials, alpha=0.025), upper_limit(hits, trials, alpha=0.025))
@@ -286,10 +230,7 @@ def _check(view: str, step: float) -> None:
 
 
 def _tables(own: Tensor, away: Tensor, enrolled: Tensor) -> Iterator[Tensor]:
-    """Yield for each gallery the (P, n, m) classes of m codes: each photograph's, and those near it.
-
-    Raises SpecError unless the embeddings are bits, as 1 and -1.
-    """
+    """Yield for each gallery the (P, n, m) classes of m codes: that of each photograph, and those near it."""
     if not torch.equal(own.abs(), torch.ones_like(own)):
         raise SpecError("a table needs codes of bits without noise: audit such a code, or omit the view")
     flips = [torch.ones(own.shape[-1], dtype=own.dtype)]
@@ -310,17 +251,11 @@ def _shares(hits: Tensor) -> Tensor:
 
 def _logits(photographs: Tensor, prototypes: Tensor, enrolled: Tensor) -> Tensor:
     """Minus squared distances, (P, n, D) and (G, P, D) -> (G, P, n, P); -inf if not enrolled."""
-    if photographs.shape[-1] != prototypes.shape[-1]:
-        raise SpecError(
-            f"embeddings of {photographs.shape[-1]} numbers and prototypes of {prototypes.shape[-1]}: "
-            "use one encoder for both"
-        )
     flat = photographs.flatten(0, 1)
     squared = flat.square().sum(-1)[None, :, None] + prototypes.square().sum(-1)[:, None]
     logits = 2 * torch.einsum("nd,gpd->gnp", flat, prototypes) - squared
     logits = logits.masked_fill(~enrolled[:, None], -torch.inf)
-    shaped: Tensor = logits.view(len(prototypes), *photographs.shape[:2], -1)
-    return shaped
+    return logits.view(len(prototypes), *photographs.shape[:2], -1)
 
 
 def _log_odds(probabilities: Tensor, step: float) -> Tensor:

@@ -26,24 +26,15 @@ _OVERSAMPLED, _ITERATIONS = 20, 4  # of the search for principal components
 
 @dataclass(frozen=True)
 class PLDA:
-    """A trained model, in the coordinates in which W = 1 and B is diagonal.
+    """A trained model, in the coordinates in which W = 1 and B is diagonal."""
 
-    Attributes:
-        mean: (D,) float64, μ.
-        axes: (D, d) float64, from values to coordinates: principal components, then both covariances
-            diagonalised at once.
-        between: (d,) float64, the diagonal of B.
-        held_out: the share of photographs that a model of half of the people named correctly among the other
-            half; 0 if not tried.
-    """
-
-    mean: np.ndarray
-    axes: np.ndarray
-    between: np.ndarray
-    held_out: float = 0.0
+    mean: np.ndarray  # (D,) float64, μ
+    axes: np.ndarray  # (D, d) to coordinates: principal components, then both covariances diagonalised
+    between: np.ndarray  # (d,) float64, the diagonal of B
+    held_out: float = 0.0  # the share of people whom a model of the other half of them names; 0 if not tried
 
     def coordinates(self, values: ArrayLike) -> np.ndarray:
-        """Transform (..., D) values to (..., d) float64 coordinates, in which W = 1 and B is diagonal."""
+        """Transform (..., D) values to (..., d) float64 coordinates."""
         coordinates: np.ndarray = (np.asarray(values, np.float64) - self.mean) @ self.axes
         return coordinates
 
@@ -58,8 +49,7 @@ class PLDA:
         equally likely for everybody, so that the ratio is that of all k together.
 
         Args:
-            gallery: (R, n, D) values of R releases of each known photograph, which are averaged to one
-                photograph each.
+            gallery: (R, n, D) values of R releases of each known photograph, which are averaged.
             identities: (n,) int64, any codes.
             probes: (m, D); or (m, k, D), of k photographs of one person each.
 
@@ -94,15 +84,12 @@ def train(values: ArrayLike, identities: ArrayLike, *, dimensions: int | None = 
     known closed form; with equal numbers it starts at the closed form.
 
     Args:
-        values: (R, N, D) finite values of R releases of each photograph. In each release everybody counts
-            as another person: releases of one photograph differ only by noise, and together they would make
+        values: (R, N, D) finite values of R releases of each photograph. In each release everybody counts as
+            another person: releases of one photograph differ only by noise, and together they would make
             photographs of one person look too similar.
         identities: (N,) int64, any codes.
         dimensions: the number of principal components; None chooses from DIMENSIONS the number by which a
             model of half of the people names most photographs of the other half.
-
-    Raises:
-        DataError: values are not finite, or do not suffice; see trainable.
     """
     values, identities = np.asarray(values), np.asarray(identities)
     if not np.isfinite(values).all():
@@ -148,7 +135,6 @@ def _choose(coordinates: np.ndarray, identities: np.ndarray) -> tuple[int, float
     Every second person is named, from every second of their photographs; the others are their gallery.
     """
     most = coordinates.shape[2]
-    candidates = sorted({min(dimensions, most) for dimensions in DIMENSIONS})
     looked_for = np.isin(identities, np.unique(identities)[1::2])
     second = np.zeros_like(looked_for)
     second[identities.argsort(stable=True)[1::2]] = True
@@ -164,6 +150,7 @@ def _choose(coordinates: np.ndarray, identities: np.ndarray) -> tuple[int, float
         people, ratios = model.log_ratios(known, identities[gallery], asked)
         return float((people[ratios.argmax(1)] == identities[probes]).mean())
 
+    candidates = sorted({min(dimensions, most) for dimensions in DIMENSIONS})
     shares = {dimensions: right(dimensions) for dimensions in candidates}
     best = max(shares, key=lambda dimensions: shares[dimensions])  # the fewest of equal ones
     return best, shares[best]
@@ -192,8 +179,7 @@ def _fit(
     _, counts, means, rows = group(flat, codes.ravel())
     photographs, people, dimensions = len(rows), len(counts), values.shape[2]
     n = counts[:, None].astype(np.float64)  # (I, 1)
-    mean = means.mean(0)
-    inner = flat - means[rows]
+    mean, inner = means.mean(0), flat - means[rows]
     scatter = inner.T @ inner  # (d, d), between photographs of one person
     floor = _FLOOR * ((means[rows] - mean + inner) ** 2).mean() * np.eye(dimensions)
     within = scatter / (photographs - people) + floor

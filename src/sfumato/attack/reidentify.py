@@ -8,9 +8,8 @@ protection.
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from torch.nn import functional
 
 from sfumato.attack.feature_identity import log_posteriors
 from sfumato.attack.plda import PLDA, principal_components
-from sfumato.attack.saturation import Training, Validation, hold_out, train
+from sfumato.attack.saturation import Training, Validation, check_bounds, hold_out, train
 from sfumato.base.hardware import autocast, device_of, resolve, to_device
 from sfumato.dp.naming import MOST_OUTPUTS
 from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
@@ -35,9 +34,13 @@ FACE_NETWORKS: dict[str, tuple[type[MobileFaceNet] | type[InceptionResnetV1], tu
 }
 RECOGNISERS = ("conv4", *FACE_NETWORKS)
 
-_STARTS = ("drawn", "random")
 _EMBED_BATCH = 256
+_COSINE_SCALE = 16.0  # large enough that a wrong identity can get a probability near 0
 _VALIDATED = 256  # photographs of held-out people that decide when to stop
+_FEW_NUMBERS = 80  # dimensions for linear classifiers and discriminants fitted on a gallery alone
+_COST = 10.0  # C of the support vector machine with a Gaussian kernel
+_COMPARED = 1000  # values whose distances set the width of the kernel
+_AT_ONCE = 512  # probes whose margins for all pairs of people are in memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +48,10 @@ class AdversaryConfig:
     """The strength of the adversary.
 
     Attributes:
-        recogniser: "conv4", which they train on whole images; or a public face network,
-            "mobile-face-net" or "inception-resnet-v1", which gets aligned faces.
+        recogniser: "conv4", which they train on whole images; or a public face network, "mobile-face-net" or
+            "inception-resnet-v1", which gets aligned faces.
         start: the first weights of a Conv-4: "drawn", shipped with the library, or "random".
-        weights: the file of the weights of a face network.
-        detector: the file of the weights of MTCNN, which finds the faces.
+        weights, detector: the files of the weights of a face network, and of MTCNN, which finds the faces.
         second: "dlib" compares faces by a second public network as well, taught by other photographs, and by
             both together; it stays as published. It needs the extra `dlib`, and 0.1 s a face.
         steps: of training the recogniser on clean photographs of other people, at most; it ends when the
@@ -77,12 +79,10 @@ class AdversaryConfig:
     copies: int = 4
 
     def __post_init__(self) -> None:
-        if self.recogniser not in RECOGNISERS:
-            raise ConfigError(
-                f"no recogniser is called {self.recogniser!r}: {did_you_mean(self.recogniser, RECOGNISERS)}"
-            )
-        if self.start not in _STARTS:
-            raise ConfigError(f"no start is called {self.start!r}: {did_you_mean(self.start, _STARTS)}")
+        for name, known in (("recogniser", RECOGNISERS), ("start", ("drawn", "random"))):
+            given = getattr(self, name)
+            if given not in known:
+                raise ConfigError(f"no {name} is called {given!r}: {did_you_mean(given, known)}")
         faces = self.recogniser in FACE_NETWORKS
         for name in ("weights", "detector"):
             if faces != (getattr(self, name) is not None):
@@ -95,32 +95,17 @@ class AdversaryConfig:
                 f"recogniser={self.recogniser}: second={self.second}: it gets faces that a detector found: "
                 f"add it to one of {', '.join(FACE_NETWORKS)}"
             )
-        least = {
-            "steps": 0 if faces else 1,
-            "adaptive_steps": 0,
-            "batch": 1,
-            "gallery": 1,
-            "probes": 1,
-            "copies": 1,
-        }
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least {bound}")
-        if not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"learning_rate={self.learning_rate:g}: above 0")
+        least = {"adaptive_steps": 0, "batch": 1, "gallery": 1, "probes": 1, "copies": 1}
+        check_bounds(self, "learning_rate", steps=0 if faces else 1, **least)
 
 
 class Recogniser(nn.Module):
-    """An encoder whose embeddings of one identity point the same way. State: its weights.
-
-    Attributes:
-        trained: the training; None if it was not trained.
-    """
+    """An encoder whose embeddings of one identity point the same way. State: its weights."""
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
         self.encoder = encoder
-        self.trained: Training | None = None
+        self.trained: Training | None = None  # the course of its training, if there was one
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images: Tensor) -> Tensor:
@@ -139,16 +124,10 @@ class Recogniser(nn.Module):
 
 
 def split_gallery(codes: Tensor, *, gallery: int, probes: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Split the photographs of each identity into the adversary's gallery and the probes.
+    """Split photographs into rows of the adversary's gallery and of probes, (n,) and (m,) int64, by a seed.
 
-    Args:
-        codes: (N,) identity of each photograph.
-        gallery, probes: numbers for each identity; with fewer photographs, each side gets its share.
-            Identities with a single photograph are left out.
-        seed: decides the split.
-
-    Returns:
-        rows of the gallery and rows of the probes, (n,) and (m,) int64, disjoint.
+    `gallery` and `probes` are numbers for each identity of (N,) `codes`; with fewer photographs, each side
+    gets its share. Identities with a single photograph are left out.
     """
     generator = torch.Generator().manual_seed(seed)
     known, asked = [], []
@@ -178,12 +157,11 @@ def train_recogniser(
     """Train an encoder to distinguish people, on people who are not in the gallery.
 
     Softmax over cosine similarities to one learned direction an identity (Wang et al. 2018, without the
-    margin), on images shifted by a few pixels, until the verification of held-out people stops improving; see
-    attack.saturation.
+    margin), on images shifted by a few pixels, until the verification of held-out people stops improving.
 
     Args:
-        seen: maps a pass to (N, C, H, W) uint8, the training images as the adversary sees them on it
-            : clean, or protected with fresh noise each time.
+        seen: maps a pass to (N, C, H, W) uint8, the training images as the adversary sees them on it: clean,
+            or protected with fresh noise each time.
         identities: (N,) int64 code of each.
         config: see AdversaryConfig.
         encoder: any module from float images to (N, D); trained in place. None creates a Conv-4.
@@ -246,35 +224,21 @@ def _verification(recogniser: Recogniser, images: Tensor, identities: Tensor) ->
     return Validation(figure="verification AUC", judge=judge, gain=0.002)
 
 
-_COSINE_SCALE = 16.0  # large enough that a wrong identity can get a probability near 0
-
-
 def _shift(images: Tensor, generator: torch.Generator) -> Tensor:
     """Move the whole batch by up to a sixteenth of its side, edges repeated."""
     reach = max(1, images.shape[-1] // 16)
-    y, x = (int(v) for v in torch.randint(0, 2 * reach + 1, (2,), generator=generator))
-    height, width = images.shape[2:]
+    y, x = torch.randint(0, 2 * reach + 1, (2,), generator=generator).tolist()
     padded = functional.pad(images, (reach, reach, reach, reach), mode="replicate")
-    return padded[:, :, y : y + height, x : x + width]
+    return padded[:, :, y : y + images.shape[2], x : x + images.shape[3]]
 
 
 @dataclass(frozen=True)
 class Guesses:
-    """The scores of one classifier for every probe.
+    """The scores of one classifier for every probe."""
 
-    Attributes:
-        classifier: its name.
-        identities: (I,) int64 code of each column, ascending.
-        similarities: (m, I) similarity of each probe to each identity; higher is more likely.
-    """
-
-    classifier: str
-    identities: Tensor
-    similarities: Tensor
-
-    def with_words(self, words: str) -> "Guesses":
-        """Append words on its input or training to its name."""
-        return replace(self, classifier=self.classifier + words)
+    classifier: str  # its name
+    identities: Tensor  # (I,) int64 code of each column, ascending
+    similarities: Tensor  # (m, I), of each probe to each identity; higher is more likely
 
 
 def reidentify(
@@ -286,21 +250,16 @@ def reidentify(
     identity against all others (Parnami et al. 2022, Sec. V).
 
     Args:
-        gallery: (n, D) embeddings of known people, of unit length, from any encoder.
+        gallery, probes: (n, D) and (m, D) embeddings of known people and of releases, of unit length.
         gallery_identities: (n,) int64.
-        probes: (m, D) embeddings of released photographs, of unit length.
         weight: the count of each row of the gallery, as if it were repeated.
-
-    Raises:
-        MissingExtraError: scikit-learn is not installed.
     """
     with needs_extra("re-identification", "study"):
         from sklearn.svm import LinearSVC
 
     people, places = gallery_identities.unique(return_inverse=True)
     # With fewer rows than dimensions, its solver visits the rows in random order.
-    with _few_of_each():
-        machine = LinearSVC(C=weight, dual="auto", random_state=0).fit(gallery.numpy(), places.numpy())
+    machine = _fit(LinearSVC(C=weight, dual="auto", random_state=0), gallery.numpy(), places)
     margins = torch.from_numpy(machine.decision_function(probes.numpy())).float()
     if len(people) == 2:  # one margin: the second against the first
         margins = torch.stack([-margins, margins], 1)
@@ -308,20 +267,14 @@ def reidentify(
     nearest = cosines.new_full((len(probes), len(people)), -torch.inf)
     nearest.scatter_reduce_(1, places.expand(len(probes), -1), cosines, "amax")
     means = gallery.new_zeros(len(people), gallery.shape[1]).index_add(0, places, gallery)
-    to_means = probes @ functional.normalize(means).T
-    return (
-        Guesses("svm", people, margins),
-        Guesses("1-nn", people, nearest),
-        Guesses("mean", people, to_means),
-    )
+    scores = {"svm": margins, "1-nn": nearest, "mean": probes @ functional.normalize(means).T}
+    return tuple(Guesses(name, people, similarities) for name, similarities in scores.items())
 
 
-@contextmanager
-def _few_of_each() -> Iterator[None]:
-    """Silence scikit-learn's warning about classes of one photograph each."""
-    with warnings.catch_warnings():
+def _fit(machine: Any, values: Any, identities: Tensor) -> Any:
+    with warnings.catch_warnings():  # of classes of one photograph each
         warnings.filterwarnings("ignore", message="The number of unique classes is greater than 50%")
-        yield
+        return machine.fit(values, identities.numpy())
 
 
 def by_numbers(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> tuple[Guesses, ...]:
@@ -329,15 +282,8 @@ def by_numbers(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> t
 
     Each number is scaled by its spread in the gallery, and rows to unit length, for `reidentify`. A linear
     discriminant with a shrunk covariance weighs the differences between people. With few different outputs,
-    the share of each person's releases with the same output is the best that a gallery gives.
-
-    Args:
-        gallery: (n, D) finite numbers of known people.
-        gallery_identities: (n,) int64.
-        probes: (m, D).
-
-    Raises:
-        MissingExtraError: scikit-learn is not installed.
+    the share of each person's releases with the same output is the best that a gallery gives. Shapes: see
+    `reidentify`.
     """
     spread, mean = torch.std_mean(gallery.double(), dim=0)
     scaled, scaled_probes = (
@@ -351,17 +297,10 @@ def by_numbers(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> t
         guesses.append(Guesses("discriminant", people, posteriors.float()))
     outputs, rows = torch.cat([gallery, probes]).unique(dim=0, return_inverse=True)
     if len(outputs) <= min(MOST_OUTPUTS, len(gallery)):
-        counts = torch.zeros(len(outputs), len(people))
-        counts.index_put_((rows[: len(gallery)], places), torch.ones(len(gallery)), accumulate=True)
-        held = places.bincount(minlength=len(people))
-        guesses.append(Guesses("table", people, (counts / held)[rows[len(gallery) :]]))
+        cells = rows[: len(gallery)] * len(people) + places
+        counts = cells.bincount(minlength=len(outputs) * len(people)).view(-1, len(people)).float()
+        guesses.append(Guesses("table", people, (counts / places.bincount())[rows[len(gallery) :]]))
     return tuple(guesses)
-
-
-_FEW_NUMBERS = 80  # dimensions for linear classifiers and discriminants fitted on a gallery alone
-_COST = 10.0  # C of the support vector machine with a Gaussian kernel
-_COMPARED = 1000  # values whose distances set the width of the kernel
-_AT_ONCE = 512  # probes whose margins for all pairs of people are in memory
 
 
 def by_values(
@@ -379,9 +318,6 @@ def by_values(
         identities: (n,) int64.
         probes: (m, D).
         model: trained on releases of other people; None without any.
-
-    Raises:
-        MissingExtraError: scikit-learn is not installed.
     """
     known, names = gallery.flatten(0, 1), identities.repeat(len(gallery))
     few, few_probes = known, probes
@@ -415,14 +351,13 @@ def _by_kernel(gallery: Tensor, identities: Tensor, probes: Tensor) -> tuple[Ten
 
     people = identities.unique()
     machine = SVC(C=_COST, kernel="precomputed", decision_function_shape="ovo")
-    with _few_of_each():
-        machine.fit(kernel(gallery), identities.numpy())
+    _fit(machine, kernel(gallery), identities)
     first, second = torch.triu_indices(len(people), len(people), 1)
     scores = []
     for part in probes.split(_AT_ONCE):
         margins = torch.from_numpy(machine.decision_function(kernel(part))).reshape(len(part), -1)
-        # Each pair of people has a vote; the sum of margins breaks ties, as in scikit-learn. With two people
-        # alone the margin is that of the second.
+        # Each pair of people has a vote, the sum of margins breaks ties: as in scikit-learn, but nobody has
+        # that of a pair not told apart. With two people alone the margin is that of the second.
         margins = margins if len(people) > 2 else -margins
         votes, sums = margins.new_zeros(2, len(part), len(people))
         votes.index_add_(1, first, (margins > 0).double()).index_add_(1, second, (margins < 0).double())

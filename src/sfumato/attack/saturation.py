@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.base.hardware import fuses
+from sfumato.errors import ConfigError
 
 _COOLING = 1 / 3  # share of all steps, at a falling rate
 _CHECKS = 20  # validations up to the ceiling
@@ -23,14 +24,21 @@ _PATIENCE = 4  # validations without a gain
 _FEWEST = 10  # least number of people for holding some out
 
 
+def check_bounds(settings: object, *above_0: str, **least: float) -> None:
+    """Raise ConfigError for a setting below its least value or not `above_0`, or that is not finite."""
+    for name, bound in least.items():
+        if not bound <= getattr(settings, name) < math.inf:
+            raise ConfigError(f"{name}={getattr(settings, name)}: at least {bound}")
+    for name in above_0:
+        if not 0 < getattr(settings, name) < math.inf:
+            raise ConfigError(f"{name}={getattr(settings, name)}: above 0")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """A figure for the quality of a network.
+    """A figure for the quality of a network: its name, and the least rise that counts.
 
-    Attributes:
-        figure: its name, such as "verification AUC".
-        judge: returns the figure for the network in evaluation mode; higher is better.
-        gain: the least rise that counts.
+    `judge` returns the figure for the network in evaluation mode; higher is better.
     """
 
     figure: str
@@ -40,21 +48,13 @@ class Validation:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """The course of a training.
+    """The course of a training; without a figure if nobody could be held out."""
 
-    Attributes:
-        steps: the number made.
-        ceiling: the most allowed.
-        figure: the name of the validation figure; None if nobody could be held out.
-        curve: steps made, and the figure then; ascending.
-        flat: whether the figure stopped rising before the ceiling; None without a figure.
-    """
-
-    steps: int
-    ceiling: int
+    steps: int  # made
+    ceiling: int  # the most allowed
     figure: str | None = None
-    curve: tuple[tuple[int, float], ...] = ()
-    flat: bool | None = None
+    curve: tuple[tuple[int, float], ...] = ()  # steps made, and the figure then; ascending
+    flat: bool | None = None  # whether the figure stopped rising before the ceiling
 
 
 def train(
@@ -73,19 +73,19 @@ def train(
 
     Args:
         loss: maps a step, from 0, to the loss of the model on a batch.
-        model: the model to train.
-        beside: further parameters to train.
-        ceiling: the most steps; all of them without validation.
+        model, beside: to train, and further parameters.
+        ceiling: the most steps; all of them without validation, if nobody could be held out.
         learning_rate: of the first step.
-        validation: its validation; None if nobody could be held out.
         progress: called after each step with the numbers done and planned.
     """
     parameters = [*model.parameters(), *beside]
     optimiser = torch.optim.Adam(parameters, lr=learning_rate, fused=fuses(parameters))
-    watch = None if validation is None else _Watch(validation, model)
     every = max(_LEAST_BETWEEN, -(-ceiling // _CHECKS))
     cooling_from, end = ceiling - int(_COOLING * ceiling), ceiling
     flat, step = False, 0
+    curve: list[tuple[int, float]] = []
+    best = risen_to = -math.inf
+    stale, weights = 0, dict[str, Tensor]()  # validations without a gain; of the best one
     while step < end:
         for group in optimiser.param_groups:
             group["lr"] = learning_rate * min(1.0, (end - step) / (end - cooling_from + 1))
@@ -94,31 +94,32 @@ def train(
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         step += 1
-        if watch is not None and (step % every == 0 or step == end):
-            watch.look(step)
-            if step < cooling_from and watch.stale >= _PATIENCE:
+        if validation is not None and (step % every == 0 or step == end):
+            model.eval()
+            with torch.no_grad():
+                value = validation.judge()
+            curve.append((step, value))
+            if value > best:
+                best, weights = value, {name: each.clone() for name, each in model.state_dict().items()}
+            gained = value >= risen_to + validation.gain
+            risen_to, stale = (value, 0) if gained else (risen_to, stale + 1)
+            if step < cooling_from and stale >= _PATIENCE:
                 flat, cooling_from = True, step
                 end = step + math.ceil(step * _COOLING / (1 - _COOLING))
         if progress is not None:
             progress(step, end)
     model.eval()
-    if watch is None:
+    if validation is None:
         return Training(steps=step, ceiling=ceiling)
-    watch.take_best()
-    figure, curve = watch.validation.figure, tuple(watch.curve)
-    return Training(steps=step, ceiling=ceiling, figure=figure, curve=curve, flat=flat)
+    if weights:  # none if the figure never was a number
+        model.load_state_dict(weights)
+    return Training(steps=step, ceiling=ceiling, figure=validation.figure, curve=tuple(curve), flat=flat)
 
 
 def hold_out(people: Tensor, *, most: int, seed: int) -> Tensor:
-    """Hold out the photographs of a tenth of the people, or of fewer people with many photographs.
+    """Hold out the photographs of a tenth of the people, or of fewer, two at least, with `most` photographs.
 
-    Args:
-        people: (N,) who is on each photograph.
-        most: enough photographs; at least two people are held out.
-        seed: decides the people.
-
-    Returns:
-        (N,) bool; nobody among fewer than ten people.
+    (N,) who is on each photograph -> (N,) bool; nobody among fewer than ten people.
     """
     names, photographs = people.unique(return_counts=True)
     if len(names) < _FEWEST:
@@ -126,34 +127,3 @@ def hold_out(people: Tensor, *, most: int, seed: int) -> Tensor:
     order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed))
     enough = int((photographs[order].cumsum(0) < most).sum()) + 1
     return torch.isin(people, names[order[: max(2, min(enough, len(names) // 10))]])
-
-
-class _Watch:
-    """The validations so far. State: the curve, and the best weights."""
-
-    def __init__(self, validation: Validation, model: nn.Module) -> None:
-        self.validation = validation
-        self.curve: list[tuple[int, float]] = []
-        self.stale = 0
-        self._model = model
-        self._risen_to = self._best = -math.inf
-        self._weights: dict[str, Tensor] = {}
-
-    @torch.no_grad()
-    def look(self, step: int) -> None:
-        """Validate after a step."""
-        self._model.eval()
-        value = self.validation.judge()
-        self.curve.append((step, value))
-        if value > self._best:
-            self._best = value
-            self._weights = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}
-        if value >= self._risen_to + self.validation.gain:
-            self._risen_to, self.stale = value, 0
-        else:
-            self.stale += 1
-
-    def take_best(self) -> None:
-        """Give the model the weights of the best validation."""
-        if self._weights:  # empty if the figure never was a number
-            self._model.load_state_dict(self._weights)

@@ -1,9 +1,9 @@
 """Name people by many releases: adversaries know releases of each person and get n more of one of them.
 
-Some pictures of each person are known, in a gallery; n of the others, drawn again and again, are named
-among the people of a panel. One half of the people chooses the adversary, and the other half measures how
-often they are right, both ways: the largest of many figures would be large by luck. A panel is of one half:
-a person named too often takes from others, so that the best of a panel would look bad on the rest of it. The
+Some pictures of each person are known, in a gallery; n of the others, drawn again and again, are named among
+the people of a panel. One half of the people chooses the adversary, and the other half measures how often
+they are right, both ways: the largest of many figures would be large by luck. A panel is of one half: a
+person named too often takes from others, so that the best of a panel would look bad on the rest of it. The
 same comparisons count the people who are recognised as the person of a label, and the labels of two services,
 with n releases of each person, that are found to belong together.
 
@@ -11,10 +11,9 @@ NumPy computes all of it, so that vectors are audited without PyTorch.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -41,23 +40,16 @@ _FALSE_ALARMS, _COMPARED = 0.01, 200_000  # and pairs of two people that set its
 
 Scores = Callable[[int], np.ndarray]  # n -> (B, P, G, P), how well each set of n fits each person
 Linker = Callable[[np.ndarray], Scores]  # a gallery, (B, P, H, d), that may be as small as a set
-Teach = Callable[["Panels", int], Linker]  # by other people, and a seed
-View = Callable[[np.ndarray], np.ndarray]  # (..., T, d) in the order in which a device sends them -> as sent
 
 
 @dataclass(frozen=True)
 class Panels:
-    """Numbers of releases: of known people, of the same to be named, and of others.
+    """Numbers of releases: of known people, of the same to be named, and of others."""
 
-    Attributes:
-        gallery, probes: (B, P, H, d) and (B, P, H', d), of P people in each of B panels.
-        others, of_others: (M, d), and who they are, (M,) int64.
-    """
-
-    gallery: np.ndarray
-    probes: np.ndarray
-    others: np.ndarray
-    of_others: np.ndarray
+    gallery: np.ndarray  # (B, P, H, d), of P people in each of B panels
+    probes: np.ndarray  # (B, P, H', d)
+    others: np.ndarray  # (M, d)
+    of_others: np.ndarray  # (M,) int64, who they are
 
     @property
     def own(self) -> np.ndarray:
@@ -72,33 +64,18 @@ class Panels:
 
 @dataclass(frozen=True)
 class Point:
-    """How well n releases of one person identify them.
+    """How well n releases of one person identify them; arrays are (P,), of the people looked for."""
 
-    Attributes:
-        releases: n.
-        people: (P,) int64 codes of those who were looked for.
-        named: (P,) shares of their tries in which they are named rightly, by the adversary whom the other
-            half of the people chose.
-        tries: (P,) int64, how often a gallery, a panel and sets were drawn for each.
-        chosen: by the first half and by the second.
-        rates: of each adversary, (P,) as `named`.
-        half: (P,) bool, whether a person is in the second half.
-        accepted: the share of sets that are accepted as the right person's, if 1 in 100 of others is too.
-        equal_error: the share of right persons refused at the threshold that accepts as many others.
-        linked: (P,) as `named`, with n releases in the gallery, too; adversaries learn from other people
-            of their own service alone.
-    """
-
-    releases: int
-    people: np.ndarray
-    named: np.ndarray
-    tries: np.ndarray
-    chosen: tuple[str, str]
-    rates: Mapping[str, np.ndarray]
-    half: np.ndarray
-    accepted: float
-    equal_error: float
-    linked: np.ndarray
+    releases: int  # n
+    people: np.ndarray  # int64 codes
+    named: np.ndarray  # shares of tries named rightly, by the adversary whom the other half chose
+    tries: np.ndarray  # int64, how often a gallery, a panel and sets were drawn for each
+    chosen: tuple[str, str]  # by the first half and by the second
+    rates: Mapping[str, np.ndarray]  # of each adversary, as `named`
+    half: np.ndarray  # bool, whether a person is in the second half
+    accepted: float  # the share of sets accepted as the right person's, if 1 in 100 of others is too
+    equal_error: float  # the share of right persons refused at the threshold that accepts as many others
+    linked: np.ndarray  # as `named`, with n in the gallery, too, by who learns from others of their service
 
     @property
     def by_adversary(self) -> dict[str, float]:
@@ -108,17 +85,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """How naming grows with the number of releases.
+    """How naming grows with the number of releases."""
 
-    Attributes:
-        points: by rising n, of the same people.
-        panel: the number of people in a panel: guessing is right in 1/panel.
-        pictures: of each person.
-    """
-
-    points: tuple[Point, ...]
-    panel: int
-    pictures: int
+    points: tuple[Point, ...]  # by rising n, of the same people
+    panel: int  # the number of people in a panel: guessing is right in 1/panel
+    pictures: int  # of each person
 
 
 def pictures_for(releases: int) -> int:
@@ -127,26 +98,16 @@ def pictures_for(releases: int) -> int:
 
 
 def in_two_scenes(people: ArrayLike, scenes: ArrayLike) -> np.ndarray:
-    """(N,) bool, whether the person on a picture is in two scenes: one to know them by, one to name.
-
-    Args:
-        people: (N,) int64, who is on each picture.
-        scenes: (N,) int64, equal for releases of one picture.
-    """
+    """(N,) bool, whether the person on a picture is in two scenes: one to know them by, one to name."""
     people = np.asarray(people)
     codes, scenes_of = np.unique(np.unique(np.stack([people, scenes]), axis=1)[0], return_counts=True)
     return np.isin(people, codes[scenes_of > 1])
 
 
 def measurable(people: ArrayLike, most: int = SIZES[-1]) -> int:
-    """The most releases from which people can be named: half of those with two pictures have enough.
+    """The most releases, of SIZES, from which people can be named; 0 if fewer than four have two pictures.
 
-    Args:
-        people: (N,) int64, who is on each picture.
-        most: the largest size to return.
-
-    Returns:
-        one of SIZES; 0 if fewer than four people have two pictures.
+    Half of those with two of the (N,) pictures have enough.
     """
     counts = np.unique(people, return_counts=True)[1]
     enough = {size: int((counts >= pictures_for(size)).sum()) for size in SIZES if size <= most}
@@ -161,8 +122,8 @@ def curve(
     *,
     scenes: ArrayLike | None = None,
     most: int = SIZES[-1],
-    sent: View = lambda numbers: numbers,
-    further: Mapping[str, Teach] = MappingProxyType({}),
+    sent: Callable[[np.ndarray], np.ndarray] = lambda numbers: numbers,
+    naive_bayes: bool = False,
     panel: int = PANEL,
     draws: int = DRAWS,
     seed: int,
@@ -171,18 +132,14 @@ def curve(
 
     Args:
         views: words -> (N, d) numbers of each release, as somebody sees it, and (M, d) of other people's.
-        people: (N,) int64, who is on each; of those with enough pictures, see `measurable`, in two scenes.
-        of_others: (M,) int64.
+        people, of_others: (N,) and (M,) int64, who is on each; looked for are those with enough pictures, see
+            `measurable`, in two scenes.
         scenes: (N,) int64, equal for releases of one picture, which stay together; None if all differ.
         most: releases.
-        sent: turns numbers into those sent, image after image; called for each order anew.
-        further: adversaries who learn from other people, such as `by_variances`.
+        sent: turns (..., T, d) numbers into those sent, image after image; called for each order anew.
+        naive_bayes: whether `by_variances` attacks as well.
         panel: people of a panel, at most.
-        draws: how often galleries, panels and sets are drawn.
-        seed: of all that is drawn.
-
-    Raises:
-        DataError: fewer than four people have two pictures, or are in two scenes.
+        draws: how often galleries, panels and sets are drawn, by the seed.
     """
     people, of_others = np.asarray(people), np.asarray(of_others)
     scenes = None if scenes is None else np.asarray(scenes)
@@ -197,10 +154,9 @@ def curve(
     pictures = int(counts[counts >= pictures_for(size)].min())
     half = draw.permutation(len(looked_for)) % 2
     panel = min(panel, len(looked_for) // 2)
-    rows_of = {code: np.flatnonzero(people == code) for code in looked_for}
-    deals = [_deal(rows_of, looked_for, half, scenes, panel, pictures, size, draw) for _ in range(draws)]
-    probes = min(rows.shape[-1] for _, _, rows in deals)
-    known = min(rows.shape[-1] for _, rows, _ in deals)
+    rows_of = [np.flatnonzero(people == code) for code in looked_for]
+    deals = [_deal(rows_of, half, scenes, panel, pictures, size, draw) for _ in range(draws)]
+    _, known, probes = (min(part.shape[-1] for part in parts) for parts in zip(*deals, strict=True))
     who = np.concatenate([members for members, _, _ in deals])  # (B, P), numbers of `looked_for`
     rows = np.concatenate(
         [np.concatenate([first[..., :known], second[..., :probes]], -1) for _, first, second in deals]
@@ -211,12 +167,12 @@ def curve(
         panels[words] = Panels(first, second, np.asarray(others, np.float32), of_others)
     sizes = [each for each in SIZES if each <= min(size, probes)]
     namers: dict[str, Scores] = {}
-    linkers: dict[str, Scores] = {}
+    linkers: dict[str, tuple[Linker, np.ndarray]] = {}
     for words, shown in panels.items():
         namers |= dict(adversaries(shown, words))
-        for name, linker in _of_other_people(shown, words, further, seed):
+        for name, linker in _of_other_people(shown, words, naive_bayes):
             namers[name] = linker(shown.gallery)
-            linkers[name] = partial(_link, linker, shown.gallery)
+            linkers[name] = linker, shown.gallery
     points = tuple(_point(each, namers, linkers, who, half, looked_for) for each in sizes)
     return Curve(points, panel, known + probes)
 
@@ -224,8 +180,7 @@ def curve(
 def few(values: ArrayLike, others: ArrayLike, *, most: int = _FEW) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of releases, as `most` principal components of others' if they are more."""
     scale = even(np.asarray(others))
-    own: np.ndarray = np.asarray(values) / scale
-    learned: np.ndarray = np.asarray(others) / scale
+    own, learned = np.asarray(values) / scale, np.asarray(others) / scale
     if learned.shape[1] <= most:
         return own, learned
     components = plda.principal_components(learned, most)
@@ -259,8 +214,7 @@ def join(points: Mapping[str, Point]) -> Point:
 
 
 def _deal(
-    rows_of: Mapping[int, np.ndarray],
-    looked_for: np.ndarray,
+    rows_of: Sequence[np.ndarray],
     half: np.ndarray,
     scenes: np.ndarray | None,
     panel: int,
@@ -269,13 +223,13 @@ def _deal(
     draw: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw panels, and rows of known and of tested releases: (B, P), (B, P, H), (B, P, H')."""
-    order = draw.permutation(len(looked_for))
+    order = draw.permutation(len(rows_of))
     halves = [order[half[order] == side] for side in (0, 1)]
     members = np.concatenate([each[: len(each) // panel * panel] for each in halves]).reshape(-1, panel)
     probes = max(size, pictures // 2)
     sides: list[list[np.ndarray]] = []
-    for code in looked_for[members.ravel()]:
-        rows = draw.permutation(rows_of[code])
+    for member in members.ravel():
+        rows = draw.permutation(rows_of[member])
         of_scene = np.unique(rows if scenes is None else scenes[rows], return_inverse=True)[1]
         place = draw.permutation(of_scene.max() + 1)
         asked = place[of_scene] < min(max(round(len(place) * probes / pictures), 1), len(place) - 1)
@@ -287,15 +241,10 @@ def _deal(
     return members, first, second
 
 
-def _link(linker: Linker, gallery: np.ndarray, size: int) -> np.ndarray:
-    """Score as Scores does, by a gallery with no more releases of each person than a set."""
-    return linker(gallery[:, :, :size])(size)
-
-
 def _point(
     size: int,
     namers: Mapping[str, Scores],
-    linkers: Mapping[str, Scores],
+    linkers: Mapping[str, tuple[Linker, np.ndarray]],
     who: np.ndarray,
     half: np.ndarray,
     codes: np.ndarray,
@@ -306,16 +255,19 @@ def _point(
     there = counts > 0
 
     def rates(fit: np.ndarray) -> np.ndarray:
-        """(P,) shares of tries in which people are named rightly."""
-        sums = np.bincount(who.ravel(), _right(fit).ravel(), minlength=len(codes))
+        """(B, P, G, P) -> (P,) shares of tries named rightly, where equal fits share the one."""
+        own = np.arange(fit.shape[1])
+        best = fit == fit.max(-1, keepdims=True)
+        right = (best[:, own, :, own] / best.sum(-1).swapaxes(0, 1)).mean(2).T  # (B, P)
+        sums = np.bincount(who.ravel(), right.ravel(), minlength=len(codes))
         shares: np.ndarray = sums[there] / counts[there]
         return shares
 
     right = {name: rates(fit) for name, fit in fits.items()}
     named, chosen = _state(right, counts[there], half[there])
-    linked, _ = _state(
-        {name: rates(scores(size)) for name, scores in linkers.items()}, counts[there], half[there]
-    )
+    # By galleries with no more releases of each person than a set.
+    links = {name: rates(of(gallery[:, :, :size])(size)) for name, (of, gallery) in linkers.items()}
+    linked, _ = _state(links, counts[there], half[there])
     verified = {name: _verify(fits[name]) for name in set(chosen)}
     stated = [(*verified[name], half[who] != side) for side, name in enumerate(chosen)]
     return Point(
@@ -330,18 +282,6 @@ def _point(
         equal_error=float(np.mean([equal_error for _, equal_error, _ in stated])),
         linked=linked,
     )
-
-
-def _right(fit: np.ndarray) -> np.ndarray:
-    """(B, P, G, P) scores of sets -> (B, P) shares that are named rightly.
-
-    Ties count against the adversary by how many there are.
-    """
-    people = np.arange(fit.shape[1])
-    best = fit == fit.max(-1, keepdims=True)
-    right = best[:, people, :, people] / best.sum(-1).swapaxes(0, 1)  # (P, B, G)
-    shares: np.ndarray = right.mean(2).T
-    return shares
 
 
 def _verify(fit: np.ndarray) -> tuple[np.ndarray, float]:
@@ -361,10 +301,7 @@ def _verify(fit: np.ndarray) -> tuple[np.ndarray, float]:
 def _state(
     rates: Mapping[str, np.ndarray], tries: np.ndarray, half: np.ndarray
 ) -> tuple[np.ndarray, tuple[str, str]]:
-    """Take each person's rate by the best adversary on the other half; return the best of each half, too.
-
-    Args: (P,) rates of each adversary, how often each person was tried, and in which half, 0 or 1, they are.
-    """
+    """Take each person's rate by the best adversary on the other half; return the best of each half, too."""
     first, second = (
         max(rates, key=lambda name: round(float(rates[name][here] @ tries[here]), 9))
         for here in (half == 0, half == 1)
@@ -386,15 +323,13 @@ def adversaries(shown: Panels, words: str) -> Iterator[tuple[str, Scores]]:
         yield f"plda of products{words}", by_plda(of_pairs, _COMPONENTS)(of_pairs.gallery)
 
 
-def _of_other_people(
-    shown: Panels, words: str, further: Mapping[str, Teach], seed: int
-) -> Iterator[tuple[str, Linker]]:
+def _of_other_people(shown: Panels, words: str, naive_bayes: bool) -> Iterator[tuple[str, Linker]]:
     """Yield adversaries who learn from other people alone, so that a gallery may be as small as a set."""
     yield f"means{words}", partial(by_whitened_means, shown, inner=_inner_of_others(shown))
     if _teach(shown):
         yield f"plda{words}", by_plda(shown, None)
-        for name, teach in further.items():
-            yield f"{name}{words}", teach(shown, seed)
+        if naive_bayes:
+            yield f"naive Bayes{words}", by_variances(shown)
 
 
 def _teach(shown: Panels) -> bool:
@@ -473,25 +408,22 @@ def regress(x: np.ndarray, own: np.ndarray, classes: int) -> np.ndarray:
 
     A few at a time, so that their log-probabilities stay in the cache: twice as fast as all of 100 people.
     """
-    step = max(1, _AT_ONCE // (x.shape[1] * classes))
-    parts = [_regress(x[start : start + step], own, classes) for start in range(0, len(x), step)]
-    return np.concatenate(parts)
-
-
-def _regress(x: np.ndarray, own: np.ndarray, classes: int) -> np.ndarray:
-    weights = np.zeros((len(x), x.shape[2], classes), np.float32)
-    first, second = np.zeros_like(weights), np.zeros_like(weights)  # moments of the gradient
-    truth = np.eye(classes, dtype=np.float32)[own]
-    for step in range(1, _STEPS + 1):
-        wrong = log_softmax(x @ weights)
-        np.exp(wrong, out=wrong)
-        wrong -= truth
-        gradient = x.mT @ wrong / np.float32(len(own)) + _WEIGHT * weights
-        first = 0.9 * first + 0.1 * gradient
-        second = 0.999 * second + 0.001 * gradient**2
-        rate = _RATE * (1 + math.cos(math.pi * (step - 1) / _STEPS)) / 2
-        weights -= rate / (1 - 0.9**step) * first / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
-    return weights
+    at_once = max(1, _AT_ONCE // (x.shape[1] * classes))
+    truth, every = np.eye(classes, dtype=np.float32)[own], []
+    for part in (x[start : start + at_once] for start in range(0, len(x), at_once)):
+        weights = np.zeros((len(part), x.shape[2], classes), np.float32)
+        first, second = np.zeros_like(weights), np.zeros_like(weights)  # moments of the gradient
+        for step in range(1, _STEPS + 1):
+            wrong = log_softmax(part @ weights)
+            np.exp(wrong, out=wrong)
+            wrong -= truth
+            gradient = part.mT @ wrong / np.float32(len(own)) + _WEIGHT * weights
+            first = 0.9 * first + 0.1 * gradient
+            second = 0.999 * second + 0.001 * gradient**2
+            rate = _RATE * (1 + math.cos(math.pi * (step - 1) / _STEPS)) / 2
+            weights -= rate / (1 - 0.9**step) * first / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
+        every.append(weights)
+    return np.concatenate(every)
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -533,7 +465,7 @@ def by_plda(shown: Panels, dimensions: int | None) -> Linker:
     return of
 
 
-def by_variances(shown: Panels, seed: int) -> Linker:
+def by_variances(shown: Panels) -> Linker:
     """Score by the mean and the variance of each number in a gallery: Gaussian naive Bayes.
 
     Variances of people of whom few vectors are known are drawn to those of other people.

@@ -16,22 +16,13 @@ from sfumato.errors import DataError
 
 @dataclass(frozen=True)
 class Table:
-    """The success of a gallery's table.
+    """The success of a gallery's table."""
 
-    Attributes:
-        people: (I,) int64 codes, ascending.
-        right: (m,) float64 from 0 to 1, how often each probe is named correctly over its releases.
-        in_sample: how often the table is right on its own releases.
-        log_posteriors: (Q, m, I) float64, ln p(s|y) for the output y of each release of each probe, up to a
-            constant over people.
-        log_prior: (I,) float64, ln p(s), up to such a constant.
-    """
-
-    people: np.ndarray
-    right: np.ndarray
-    in_sample: float
-    log_posteriors: np.ndarray
-    log_prior: np.ndarray
+    people: np.ndarray  # (I,) int64 codes, ascending
+    right: np.ndarray  # (m,) float64 from 0 to 1, how often each probe is named correctly over its releases
+    in_sample: float  # how often the table is right on its own releases
+    log_posteriors: np.ndarray  # (Q, m, I) ln p(s|y) for the output y of each release of each probe, and
+    log_prior: np.ndarray  # (I,) ln p(s), both up to a constant over people
 
     def success(self, similarities: np.ndarray, truth: np.ndarray) -> np.ndarray:
         """Return how often the likeliest person is right; equal ones are named in turn. (..., I) -> (...)."""
@@ -62,9 +53,8 @@ def by_table(
     Args:
         gallery: (R, n, D) of R releases of each known photograph, drawn independently; without noise R = 1
             suffices.
-        identities: (n,) int64.
+        identities, truth: (n,) and (m,) int64, who is on the photographs of the gallery and of the probes.
         probes: (Q, m, D) of Q releases of each photograph to name.
-        truth: (m,) int64, who they are.
         prior: how many releases the common distribution weighs, next to those of a person, in posteriors.
 
     Raises:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.attack import saturation
-from sfumato.attack.saturation import Training, Validation, hold_out
+from sfumato.attack.saturation import Training, Validation, check_bounds, hold_out
 from sfumato.base.hardware import autocast, device_of, resolve, to_device
 from sfumato.data.labelled import draw_rows
 from sfumato.errors import ConfigError, DataError, did_you_mean
@@ -55,7 +55,7 @@ class RestorationConfig:
             raise ConfigError(
                 f"no network is called {self.network!r}: {did_you_mean(self.network, NETWORKS)}"
             )
-        _check(self, steps=1, batch=1)
+        check_bounds(self, "learning_rate", steps=1, batch=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +63,7 @@ class InversionConfig:
     """The strength of the adversary.
 
     Attributes:
-        steps: of training, at most; it ends when the validation stops improving, see attack.saturation.
-        batch: pairs a step.
-        learning_rate: of Adam, falling to 0 at the end.
+        steps, batch, learning_rate: see RestorationConfig.
         width: of the decoder, see UpConvolutional.
     """
 
@@ -75,36 +73,17 @@ class InversionConfig:
     width: int = 32
 
     def __post_init__(self) -> None:
-        _check(self, steps=1, batch=1, width=1)
-
-
-def _check(config: RestorationConfig | InversionConfig, **least: int) -> None:
-    """Raise ConfigError for settings of a training that are too small."""
-    for name, bound in least.items():
-        if getattr(config, name) < bound:
-            raise ConfigError(f"{name}={getattr(config, name)}: at least {bound}")
-    if not 0 < config.learning_rate < math.inf:
-        raise ConfigError(f"learning_rate={config.learning_rate:g}: above 0")
+        check_bounds(self, "learning_rate", steps=1, batch=1, width=1)
 
 
 class Undoer(nn.Module):
-    """Guesses originals of what arrives. State: the weights of its network.
+    """Guesses originals of what arrives. State: the weights of its network."""
 
-    Attributes:
-        trained: the training; None if it was not trained.
-    """
+    check: Callable[[Tensor], None]  # raises DataError for releases that it cannot read
 
     def __init__(self) -> None:
         super().__init__()
-        self.trained: Training | None = None
-
-    def read(self, received: Tensor) -> Tensor:
-        """Prepare received releases for the network."""
-        raise NotImplementedError
-
-    def check(self, received: Tensor) -> None:
-        """Raise DataError for releases that it cannot read."""
-        raise NotImplementedError
+        self.trained: Training | None = None  # the course of its training, if there was one
 
     @torch.no_grad()
     def restore(self, received: Tensor) -> Tensor:
@@ -112,12 +91,14 @@ class Undoer(nn.Module):
         self.check(received)
         self.eval()
         device = device_of(self)
-        parts = [to_uint8(self(self.read(to_device(part, device)))) for part in received.split(_BATCH)]
+        parts = [to_uint8(self(to_device(part, device))) for part in received.split(_BATCH)]
         return torch.cat(parts).to(received.device)
 
 
 class Restorer(Undoer):
     """Guesses originals of images."""
+
+    check = staticmethod(check_batch)
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -125,30 +106,17 @@ class Restorer(Undoer):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, released: Tensor) -> Tensor:
-        """(N, C, H, W) float -> (N, C, H, W) float32, not clamped."""
+        """(N, C, H, W) uint8 -> (N, C, H, W) float32, not clamped."""
         with autocast(resolve("auto", released.device), released.device):
-            guess: Tensor = self.network(released.contiguous(memory_format=torch.channels_last))
+            guess: Tensor = self.network(to_float(released).contiguous(memory_format=torch.channels_last))
         return guess.float()
-
-    def read(self, received: Tensor) -> Tensor:
-        """(N, C, H, W) uint8 -> float."""
-        return to_float(received)
-
-    def check(self, received: Tensor) -> None:
-        """Raise DataError unless they are images."""
-        check_batch(received)
 
 
 class Inverter(Undoer):
-    """Guesses images from features. State: the weights of its decoder, and moments of the training features.
+    """Guesses images from features. State: the weights of its decoder, and moments of training features."""
 
-    Attributes:
-        mean: (D,), of the training features.
-        spread: (D,), their standard deviation; 1 if it is 0.
-    """
-
-    mean: Tensor
-    spread: Tensor
+    mean: Tensor  # (D,)
+    spread: Tensor  # (D,), their standard deviation; 1 if it is 0
 
     def __init__(self, decoder: nn.Module, mean: Tensor, spread: Tensor) -> None:
         super().__init__()
@@ -157,16 +125,12 @@ class Inverter(Undoer):
         self.register_buffer("spread", spread)
 
     def forward(self, features: Tensor) -> Tensor:
-        """(N, D) float64 -> (N, C, H, W) float32, not clamped."""
+        """(N, D) -> (N, C, H, W) float32, not clamped."""
         # In float64: float32 would lose the difference of large numbers.
-        scaled = ((features - self.mean) / self.spread).float()
+        scaled = ((features.double() - self.mean) / self.spread).float()
         with autocast(resolve("auto", features.device), features.device):
             images: Tensor = self.decoder(scaled)
         return images.float()
-
-    def read(self, received: Tensor) -> Tensor:
-        """(N, D) -> float64."""
-        return received.double()
 
     def check(self, received: Tensor) -> None:
         """Raise DataError unless they are features of the dimension of training, and finite."""
@@ -198,23 +162,13 @@ def train_restorer(
         seed: decides weights and order.
         progress: called after each step with the numbers done and planned.
         device: trains the network, which stays there; None for the CPU, which makes all draws.
-
-    Raises:
-        DataError: there are no photographs.
     """
     check_batch(clean)
     if not len(clean):
         raise DataError("a restorer is trained on at least one photograph")
     with initial_weights(seed):
         restorer = Restorer(NETWORKS[config.network](clean.shape[1])).to(device)
-    held, chosen = _hold_out(len(clean), people, seed)
-    seen = protected(clean[chosen], config.steps) if len(chosen) else clean[chosen]
-    own = clean[~held]
-
-    def pairs(rows: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        return protected(own[rows], step), own[rows]
-
-    _train(restorer, pairs, len(own), (seen, clean[chosen]), config, seed, progress)
+    _train(restorer, lambda rows, step: protected(clean[rows], step), clean, people, config, seed, progress)
     return restorer
 
 
@@ -235,12 +189,7 @@ def train_inverter(
     Args:
         features: (N, D), of the images, as received: with the noise of the release.
         images: (N, C, H, W) uint8, photographs of the adversary; for sides see UpConvolutional.
-        config: see InversionConfig.
-        people, seed, progress, device: see train_restorer.
-
-    Raises:
-        DataError: fewer than two pairs, unequal numbers of features and images, features that are not
-            finite, or sides that the decoder cannot draw.
+        config, people, seed, progress, device: see train_restorer.
     """
     check_batch(images)
     check_features(features)
@@ -257,40 +206,32 @@ def train_inverter(
         decoder = UpConvolutional(features.shape[1], (channels, height, width), width=config.width)
     # Differences in the last digit of float32 are rounding and must not be amplified.
     inverter = Inverter(decoder, mean, torch.where(spread > 1e-7 * mean.abs(), spread, 1.0)).to(device)
-    held, chosen = _hold_out(len(images), people, seed)
-    own, known = exact[~held], images[~held]
-
-    def pairs(rows: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        return own[rows], known[rows]
-
-    _train(inverter, pairs, len(own), (exact[chosen], images[chosen]), config, seed, progress)
+    _train(inverter, lambda rows, _: exact[rows], images, people, config, seed, progress)
     return inverter
-
-
-def _hold_out(count: int, people: Tensor | None, seed: int) -> tuple[Tensor, Tensor]:
-    """(N,) bool of the photographs that no training sees, and rows of those that validate it."""
-    who = torch.arange(count) if people is None else people
-    held = hold_out(who, most=_VALIDATED, seed=seed)
-    return held, held.nonzero()[:, 0][draw_rows(who[held], _VALIDATED, seed=seed)]
 
 
 def _train(
     network: Undoer,
-    pairs: Callable[[Tensor, int], tuple[Tensor, Tensor]],
-    count: int,
-    validation: tuple[Tensor, Tensor],
+    received: Callable[[Tensor, int], Tensor],
+    images: Tensor,
+    people: Tensor | None,
     config: RestorationConfig | InversionConfig,
     seed: int,
     progress: Progress | None,
 ) -> None:
-    """Train on what arrives and its (B, C, H, W) uint8 images, of `count` rows; validate by the PSNR."""
+    """Train on what arrives of some rows of the images in a step; validate by the PSNR of held-out people."""
     device, generator = device_of(network), torch.Generator().manual_seed(seed)
-    asked, wanted = network.read(to_device(validation[0], device)), to_float(validation[1])
+    who = torch.arange(len(images)) if people is None else people
+    held = hold_out(who, most=_VALIDATED, seed=seed)
+    own, chosen = (~held).nonzero()[:, 0], held.nonzero()[:, 0]
+    chosen = chosen[draw_rows(who[held], _VALIDATED, seed=seed)]
+    asked = to_device(received(chosen, config.steps) if len(chosen) else chosen, device)
+    wanted = to_float(images[chosen])
 
     def loss(step: int) -> Tensor:
-        received, images = pairs(torch.randint(count, (config.batch,), generator=generator), step)
-        guesses = network(network.read(to_device(received, device)))
-        return functional.mse_loss(guesses, to_float(to_device(images, device)))
+        rows = own[torch.randint(len(own), (config.batch,), generator=generator)]
+        guesses = network(to_device(received(rows, step), device))
+        return functional.mse_loss(guesses, to_float(to_device(images[rows], device)))
 
     def judge() -> float:
         error = functional.mse_loss(network(asked).to(wanted.device), wanted).item()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sfumato.assess import similarity
 from sfumato.assess.matching import match
-from sfumato.attack import first_layer, imprint, label_inference, spear
+from sfumato.attack import exact, label_inference
 from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, Inversion, InversionConfig, invert
 from sfumato.attack.updates import Update, undo_decay
 from sfumato.attack.updates.update import rounding, significant_bits
@@ -100,12 +100,13 @@ def audit_update(
     undone, decay = undo_decay(fitted, sent)
     case = _Case(fitted, undone, shape, truth, config, sent)
     found = {"labels": _report_labels(case)}
-    if (suspect := imprint.detect(fitted)) is not None:
+    if (suspect := exact.detect_imprint(fitted)) is not None:
+        layer, share = suspect
         words = (
-            f"The server's model is made to read images: {suspect.share:.0%} of the rows of "
-            f"{suspect.layer} measure one thing at different thresholds (Fowl et al. 2021)."
+            f"The server's model is made to read images: {share:.0%} of the rows of "
+            f"{layer} measure one thing at different thresholds (Fowl et al. 2021)."
         )
-        figures = {"layer": suspect.layer, "share": suspect.share}
+        figures = {"layer": layer, "share": share}
         title = "A model made to read images"
         found["imprint"] = Finding("imprint", title, "leaks", words, figures=figures)
     found["exact"] = _report_exact(case)
@@ -175,23 +176,23 @@ def _read_exactly(case: _Case) -> tuple[Tensor, str]:
     if no matching images were found, ConfigError if the first layer of the model cannot be read.
     """
     model, change, shape, training = case.model, case.update.change, case.shape, case.update.training
-    if imprint.detect(model) is not None:
-        return imprint.recover(model, change, shape), "an imprint layer, pixel by pixel"
-    image, apart, variance = first_layer.nearest(model, change, shape)
-    if apart <= first_layer.PARALLEL:
-        image = first_layer.recover(model, change, shape)
+    if exact.detect_imprint(model) is not None:
+        return exact.recover_imprinted(model, change, shape), "an imprint layer, pixel by pixel"
+    image, apart, variance = exact.nearest(model, change, shape)
+    if apart <= exact.PARALLEL:
+        image = exact.recover_one(model, change, shape)
         return image, "the first layer by a division (Phong et al. 2017), pixel by pixel"
-    name, first = first_layer.first_linear(model, biased=False)
+    name, first = exact.first_linear(model, biased=False)
     weight = f"{name}.weight" if name else "weight"
     try:
-        recovered = spear.recover(
+        recovered = exact.recover_batch(
             *(model, change, shape),
             generator=torch.Generator().manual_seed(case.config.seed),
             most=case.config.draws,
             rounding=rounding(case.sent.change[weight], first.weight, training.steps),
             moved=None if training.steps == 1 and training.plain else change,
         )
-        found = recovered.images[recovered.matches >= spear.LIKELY]
+        found = recovered.images[recovered.matches >= exact.LIKELY]
     except DataError:
         decibels = -10 * math.log10(variance)
         if training.images > 1 or decibels < CAME_BACK:

@@ -1,10 +1,10 @@
-"""An update: the change of parameters, the training behind it, and their record around a training loop."""
+"""An update: the change of parameters, the training behind it, their record, and the decay of weights."""
 
 import copy
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from sfumato.attack.exact import low_rank
+from sfumato.attack.saturation import check_bounds
 from sfumato.errors import ConfigError, DataError
 
 # Prefixes of Opacus, (Distributed)DataParallel, torch.compile, FSDP and activation checkpoints.
@@ -23,28 +25,16 @@ _WRAPPERS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining:
-    """A client's training before an update: known to the server, which decides most of it.
+    """A client's training before an update: known to the server, which decides most of it."""
 
-    Attributes:
-        images: N, the client's number of images.
-        steps: of plain SGD. One step of rate 1 is the gradient itself.
-        rate: the learning rate.
-        batch: the number of images of a step; None: all N.
-        plain: whether it is plain SGD: with momentum, weight decay or Adam a simulation is inexact.
-    """
-
-    images: int
-    steps: int = 1
-    rate: float = 1.0
-    batch: int | None = None
-    plain: bool = True
+    images: int  # N, the client's number
+    steps: int = 1  # of SGD. One step of rate 1 is the gradient itself
+    rate: float = 1.0  # the learning rate
+    batch: int | None = None  # the number of images of a step; None: all N
+    plain: bool = True  # whether it is plain SGD: with momentum, weight decay or Adam a simulation is inexact
 
     def __post_init__(self) -> None:
-        for name in ("images", "steps"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
-        if not 0 < self.rate < math.inf:
-            raise ConfigError(f"rate={self.rate}: the learning rate of the client, above 0")
+        check_bounds(self, "rate", images=1, steps=1)
         if self.batch is not None and not 1 <= self.batch <= self.images:
             raise ConfigError(f"batch={self.batch}: a step sees 1 to {self.images} images")
 
@@ -56,20 +46,13 @@ class LocalTraining:
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """The noise of DP-SGD in each step: gradients of images clipped to a norm of C, plus noise of σ·C.
+    """The noise of DP-SGD in each step: gradients of images clipped to a norm of C, plus noise of σ·C."""
 
-    Attributes:
-        noise_multiplier: σ.
-        clipping_norm: C.
-    """
-
-    noise_multiplier: float
-    clipping_norm: float
+    noise_multiplier: float  # σ
+    clipping_norm: float  # C
 
     def __post_init__(self) -> None:
-        for name in ("noise_multiplier", "clipping_norm"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"{name}={getattr(self, name)}: above 0, or no Noise at all")
+        check_bounds(self, "noise_multiplier", "clipping_norm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +62,6 @@ class Update:
     Attributes:
         change: maps a parameter's name to its value before minus its value after; for one step of rate 1, its
             gradient. Names `arr_0`, `arr_1`, ... are the tensors of a state dict in its order, as in Flower.
-        training: the client's training.
         noise: the known added noise; None: none.
         before: the parameters at the start of training, by the same names; None: those of the given model.
     """
@@ -93,10 +75,8 @@ class Update:
         """Return a copy of the model at the start of training, and the update by its parameter names.
 
         Names may have prefixes from wrappers, such as `_module.` of Opacus, on either side. Statistics of
-        batch norm and other buffers are set in the model, and omitted from the update.
-
-        Raises:
-            DataError: the update is of another model.
+        batch norm and other buffers are set in the model, and omitted from the update. Raises DataError if it
+        is of another model.
         """
         model = copy.deepcopy(model)
         if any(weight.dtype in (torch.float16, torch.bfloat16) for weight in model.parameters()):
@@ -116,11 +96,6 @@ class Update:
         return model, Update(change=kept, training=self.training, noise=self.noise)
 
 
-def of_gradient(gradient: Mapping[str, Tensor], *, images: int, noise: Noise | None = None) -> Update:
-    """Make an update from a gradient, the mean over `images` images."""
-    return Update(change=gradient, training=LocalTraining(images=images), noise=noise)
-
-
 def of_states(
     before: Mapping[str, Tensor],
     after: Mapping[str, Tensor],
@@ -128,11 +103,7 @@ def of_states(
     *,
     noise: Noise | None = None,
 ) -> Update:
-    """Make an update from two state dicts of a model (FedAvg).
-
-    Raises:
-        DataError: their names or shapes differ.
-    """
+    """Make an update from two state dicts of a model (FedAvg). Raises DataError if names or shapes differ."""
     after = _match(after, before, "the state after")
     missing = [name for name in before if name not in after]
     if missing:
@@ -150,7 +121,7 @@ def _match(tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], what: str
                 "those of its state_dict(), in its order"
             )
         tensors = dict(zip(state, tensors.values(), strict=True))
-    renamed = _rename(tensors, state)
+    renamed, matched = _rename(tensors, state), {}
     for name, tensor in tensors.items():
         own = renamed.get(name)
         if own is None:
@@ -162,15 +133,14 @@ def _match(tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], what: str
             )
         if not bool(torch.isfinite(tensor).all()):
             raise DataError(f"{what} has numbers in {name} that are not finite, so nothing can be read")
-    return {
-        renamed[name]: _at_least_32_bits(tensor.detach(), state[renamed[name]])
-        for name, tensor in tensors.items()
-    }
+        kind = state[own].dtype
+        kind = torch.promote_types(kind, torch.float32) if kind.is_floating_point else kind
+        matched[own] = tensor.detach().to(device=state[own].device, dtype=kind)
+    return matched
 
 
 def _rename(tensors: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, str]:
     """Map tensor names to names in a state, ignoring wrappers of the model on either side."""
-    found: dict[str, str] = {}
     for bare in (str, _unwrap):
         by_bare = {bare(name): name for name in state}
         found = {name: by_bare[bare(name)] for name in tensors if bare(name) in by_bare}
@@ -184,32 +154,27 @@ def _unwrap(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
-def _at_least_32_bits(tensor: Tensor, like: Tensor) -> Tensor:
-    kind = torch.promote_types(like.dtype, torch.float32) if like.dtype.is_floating_point else like.dtype
-    return tensor.to(device=like.device, dtype=kind)
-
-
 @dataclass
 class Watch:
-    """A record of this process's optimisers. State: the observations.
-
-    Attributes:
-        steps: of any optimiser.
-        rates: the learning rates of these.
-        batches: the size of the first batch of a module in training mode before each step.
-        plain: whether all optimisers are SGD without momentum, weight decay or several groups.
-    """
+    """A record of this process's optimisers. State: the observations."""
 
     steps: int = 0
     rates: set[float] = field(default_factory=set)
-    batches: list[int] = field(default_factory=list)
-    plain: bool = True
+    batches: list[int] = field(default_factory=list)  # sizes of the first of a training module by step
+    plain: bool = True  # whether all are SGD without momentum, weight decay or several groups
+    _update: Update | None = None
+
+    @property
+    def update(self) -> Update:
+        """The client's update, once the block of `record` has ended well."""
+        if self._update is None:
+            raise DataError("nothing is recorded yet: read the update after the block of `record`")
+        return self._update
 
     def training(self, images: int | None) -> LocalTraining:
         """Return the observed training; `images` None: those of its one step.
 
-        Raises:
-            DataError: nothing was trained, or the number of images is unknown.
+        Raises DataError if nothing was trained, or the number of images is unknown.
         """
         if not self.steps:
             raise DataError("no optimiser made a step in this block: train in it, with torch.optim")
@@ -253,51 +218,25 @@ def watching() -> Iterator[Watch]:
             hook.remove()
 
 
-@dataclass
-class Recording:
-    """The result of `record`. State: the update, after the block has ended well."""
-
-    _update: Update | None = None
-
-    @property
-    def update(self) -> Update:
-        """The client's update. Raises DataError while it trains."""
-        if self._update is None:
-            raise DataError("nothing is recorded yet: read the update after the block of `record`")
-        return self._update
-
-
 @contextmanager
 def record(
     model: nn.Module, *, images: int | None = None, optimiser: object | None = None
-) -> Iterator[Recording]:
+) -> Iterator[Watch]:
     """Record the update of a model trained in a block, with its steps, rate and batches.
 
         with record(model, images=len(photographs)) as recording:
             train(model, photographs)
         audit_update(model, recording.update, shape=(3, 32, 32))
 
-    Args:
-        model: the model trained in the block.
-        images: the client's number of images; None: those of the one step.
-        optimiser: if it is Opacus's DPOptimizer, its noise and clipping norm are recorded.
-
-    Raises:
-        DataError: see Watch.training.
+    `images` is the client's number; None: those of the one step. The noise and the clipping norm are recorded
+    of an optimiser that is Opacus's DPOptimizer.
     """
-    recording = Recording()
     before = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     with watching() as watch:
-        yield recording
-    recording._update = of_states(
-        before, model.state_dict(), watch.training(images), noise=noise_of(optimiser)
-    )
-
-
-def noise_of(optimiser: object | None) -> Noise | None:
-    """Return the noise of Opacus's DPOptimizer; None if an optimiser adds none."""
+        yield watch
     multiplier, norm = (getattr(optimiser, name, 0.0) for name in ("noise_multiplier", "max_grad_norm"))
-    return Noise(noise_multiplier=float(multiplier), clipping_norm=float(norm)) if multiplier else None
+    noise = Noise(noise_multiplier=float(multiplier), clipping_norm=float(norm)) if multiplier else None
+    watch._update = of_states(before, model.state_dict(), watch.training(images), noise=noise)
 
 
 _KNOWN = (8, 11, 24)  # significant bits of bfloat16, float16 and float32
@@ -316,11 +255,8 @@ def significant_bits(numbers: Tensor) -> int:
 def rounding(change: Tensor, before: Tensor, steps: int = 1) -> Tensor:
     """Estimate the rounding error of the numbers of each row: root mean squares, upper bounds.
 
-    Args:
-        change: (m, ...), a tensor of the update.
-        before: the parameter. If subtracting the update from it gives a state of the same precision, the
-            update is a difference of two such states, and has their rounding.
-        steps: of the client, each of which rounds the state.
+    If subtracting the update, (m, ...), from the parameter before gives a state of the same precision, it is
+    a difference of two such states, and has their rounding, once a step.
     """
     bits, own = significant_bits(change), significant_bits(before)
     added = 2.0**-bits * _typical(change)
@@ -341,3 +277,76 @@ def _exact(numbers: Tensor, bits: int) -> Tensor:
 def _typical(numbers: Tensor) -> Tensor:
     """Compute (m,) root mean squares of rows."""
     return numbers.detach().double().flatten(1).square().mean(1).sqrt()
+
+
+_STEPS = 31  # of the search; each counts directions of a third of the energy of the one before
+_LARGEST = 2048  # units of a layer, which take a minute
+_LESS = 0.98  # of what the images do not explain is left, at most, if there was a decay
+_FREE = 200  # numbers at least that they do not explain: two coefficients make a few vanish in any update
+
+
+def undo_decay(model: nn.Module, update: Update) -> tuple[Update, tuple[float, float]]:
+    """Subtract the decay of weights. -> the update without it; c and s, in units of the update.
+
+    Both are 0 if no linear layer shows them, as with noise, or with as many images as units. `model` is at
+    the start of training, and `update` is fitted to it.
+
+    Clients whose loss or optimiser pulls weights to 0 add c·W + s·sign(W) to their gradients: coupled or
+    decoupled, of one step or many, with momentum or without. The server has W. The gradient of a linear layer
+    has the rank of its images, so c and s are the numbers whose subtraction leaves the lowest rank. FedProx
+    needs nothing: µ·(W - W₀) is 0 in the first step, and a mixture of gradients later.
+    """
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+    for name, change in update.change.items():
+        if change.ndim != 2 or min(change.shape) > _LARGEST or not bool(change.any()):
+            continue
+        own, weight = change.double().cpu(), weights[name].double().cpu()
+        error = rounding(change, weights[name], update.training.steps).cpu()
+        found = _lowest_rank(own, weight)
+        rest = own - _decay(found, weight)
+        try:
+            left = low_rank(rest, name, rounding=error)[0]
+        except DataError:
+            continue
+        columns = left / left.norm(dim=0)
+        tails = [_outside(columns, each) for each in (own, rest)]
+        if math.prod(side - left.shape[1] for side in own.shape) < _FREE or tails[1] > _LESS * tails[0]:
+            continue
+        undone = {each: value - _decay(found, weights[each]) for each, value in update.change.items()}
+        bias = f"{name.removesuffix('weight')}bias"
+        # Many clients decay no bias. The gradient by this layer's is a mixture of the columns of the other.
+        biases = [sent[bias].double().cpu() for sent in (update.change, undone) if bias in sent]
+        lies = [_outside(columns, each) for each in biases]
+        if lies and lies[0] <= lies[1]:
+            undone |= {each: value for each, value in update.change.items() if value.ndim == 1}
+        return replace(update, change=undone), found
+    return update, (0.0, 0.0)
+
+
+def _decay(coefficients: tuple[float, float], weight: Tensor) -> Tensor:
+    return coefficients[0] * weight + coefficients[1] * weight.sign()
+
+
+def _outside(columns: Tensor, values: Tensor) -> float:
+    """Compute the norm of what orthonormal columns do not span."""
+    return float((values - columns @ (columns.T @ values)).norm())
+
+
+def _lowest_rank(change: Tensor, weight: Tensor) -> tuple[float, float]:
+    """Find c and s that make change - c·W - s·sign(W) of the lowest rank, all (m, n) float64.
+
+    By reweighted least squares (Mohan & Fazel 2012): directions in which little is left count most.
+    """
+    if len(change) > len(change.T):
+        change, weight = change.T, weight.T
+    every = torch.stack([change, weight, weight.sign()])
+    products = torch.einsum("imp,jnp->ijmn", every, every)  # (3, 3, m, m)
+    own = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+    floor = 0.0
+    for step in range(_STEPS):
+        energies, turn = torch.linalg.eigh(torch.einsum("i,j,ijmn->mn", own, own, products))
+        floor = float(energies[-1]) if step == 0 else floor / 3
+        counts = turn / (energies.clamp(min=0) + floor) @ turn.T
+        sums = torch.einsum("mn,ijmn->ij", counts, products)
+        own[1:] = -torch.linalg.lstsq(sums[1:, 1:], sums[1:, :1]).solution[:, 0]
+    return -float(own[1]), -float(own[2])

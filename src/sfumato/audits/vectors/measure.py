@@ -108,7 +108,7 @@ def name_people(
             own[rows],
             people[halves.learned],
             most=size,
-            further={"naive Bayes": sets.by_variances},
+            naive_bayes=True,
             draws=_DRAWS,
             seed=seed,
         )

@@ -118,7 +118,7 @@ def _of_images(lab: "Lab", cell: Cell, kind: AttackWords) -> Comparison:
     }
     if by_dlib is not None:
         named[_BY_BOTH] = tuple(map(_add, named[""], named[_BY_DLIB]))
-    guesses = [guess.with_words(words) for words, made in named.items() for guess in made]
+    guesses = [replace(one, classifier=one.classifier + end) for end, made in named.items() for one in made]
     pairs = [_verify(theirs, names, probes, truth) for theirs, probes in embedded.values()]
     result = {
         **outcome([score(made, truth) for made in guesses], names, truth, gallery=len(gallery)),
