@@ -120,7 +120,7 @@ def encoded(picture: Image.Image, form: str, second: Image.Image | None = None, 
 
 
 def mutant(seed: int, index: int) -> tuple[str, bytes]:
-    """The format that a mutant began as, and its bytes: the same for a seed and an index (but of AVIF sequences)."""
+    """The format that a mutant began as, and its bytes: the same each time, but of AVIF sequences."""
     dice = random.Random(f"{seed}/{index}")
     files = originals()
     name = dice.choice(list(files))
