@@ -69,7 +69,6 @@ def test_a_mistake_is_answered_in_one_line_and_nothing_is_written(command, tmp_p
         ("audit vectors gone.npz --pdf r.html", "r.pdf"),
         ("study report gone --pdf r.html", "r.pdf"),
         ("show gone.safetensors --html card.md", "card.html"),
-        ("show gone.safetensors --markdown card.txt", "card.md"),
     ],
 )
 def test_no_file_gets_a_name_of_another_format(command: Command, tmp_path: Path, words: str, name: str):

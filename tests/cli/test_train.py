@@ -199,7 +199,6 @@ def test_pictures_and_people_in_two_splits_are_said_by_every_command_and_by_the_
         "audit vectors gone.npz --pdf file/report.pdf",
         "demo --data table:photos/table.csv --target colour --out file/run --yes",
         "assess images photos photos --out /proc/leaks",
-        "convert squeezenet gone.npz file/weights.safetensors",
     ],
 )
 def test_a_place_that_cannot_be_written_is_noticed(command, table, tmp_path, words: str):

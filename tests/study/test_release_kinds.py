@@ -16,7 +16,7 @@ from sfumato import artefacts, protect
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, DataError, SpecError
 from sfumato.images import digest
-from sfumato.protect import release
+from sfumato.protect import Protection, release
 from sfumato.study import grid, protocol, records, report, run, specs, vocabulary
 from sfumato.study.cells import Cell
 from sfumato.study.choose import frontier, use
@@ -150,13 +150,8 @@ def test_a_code_of_a_file_has_the_kind_that_the_file_makes_wherever_its_spec_is_
 
 def test_a_registered_protection_whose_kind_is_a_property_is_asked(registering: Registering):
     @dataclass(frozen=True)
-    class Own:
-        draws_noise = False
-        release = guarantee = None
-
-        @property
-        def spec(self) -> str:
-            return "own"
+    class Own(Protection):
+        name = "own"
 
         @property
         def kind(self) -> str:
