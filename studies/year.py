@@ -13,6 +13,7 @@ import argparse
 import tempfile
 import time
 from contextlib import redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from torch import Tensor
 
 from sfumato import images as pictures
 from sfumato.attack import sets
+from sfumato.attack.set_network import by_network
 from sfumato.attack.table import by_table
 from sfumato.base.engines import EngineConfig
 from sfumato.base.server import running
@@ -185,7 +187,8 @@ class Year:
         """How often adversaries on sets name everybody, beside what is proved of as many releases."""
         who = torch.arange(AMONG).repeat_interleave(KNOWN)
         views = {"": (self.known.flatten(0, 1), self.others[0])}
-        made = sets.curve(views, who, self.others[1], seed=SEED)
+        further = {"network": partial(by_network, seed=SEED)}
+        made = sets.curve(views, who, self.others[1], further=further, seed=SEED)
         return {
             "panel": made.panel,
             "points": [
@@ -206,7 +209,7 @@ class Year:
 def shown(path: Path) -> list[str]:
     """What `sfumato ledger show` prints, without the path of the ledger; of people the first."""
     with redirect_stdout(StringIO()) as printed:
-        commands.show(path)
+        commands.show(path=path)
     lines = printed.getvalue().splitlines()[1:]
     return [line for line in lines if not line.startswith("the person ") or "person-0" in line]
 

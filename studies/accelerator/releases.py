@@ -9,6 +9,7 @@ had one, of thresholds that a device sets itself, and of hats cut out were made 
 
 import math
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pool import Options, Task, card, keep, mean_and_half_width, options, run, u
 from torch import Tensor
 
 from sfumato.attack import sets
+from sfumato.attack.set_network import by_network
 from sfumato.base.engines import EngineConfig, engine
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.worlds import same_scenes
@@ -181,7 +183,10 @@ def named(numbers: Tensor, others: Tensor, *, panel: int, images: int = 1, seed:
 
     views = {"": (numbers.flatten(0, 1).cpu(), signs(others).flatten(0, 1).cpu())}
     scenes = torch.arange(len(people)) // images
-    made = sets.curve(views, people, of_others, scenes=scenes, sent=sent, panel=panel, seed=seed)
+    further = {"network": partial(by_network, seed=seed)}
+    made = sets.curve(
+        views, people, of_others, scenes=scenes, sent=sent, further=further, panel=panel, seed=seed
+    )
     points = {str(point.releases): point for point in made.points}
     result: dict[str, Any] = {"guessing": 1 / made.panel, "people": len(numbers), "panel": made.panel}
     result["named"] = {size: _state(point.named, point.chosen) for size, point in points.items()}

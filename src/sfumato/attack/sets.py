@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -123,7 +124,7 @@ def curve(
     scenes: ArrayLike | None = None,
     most: int = SIZES[-1],
     sent: Callable[[np.ndarray], np.ndarray] = lambda numbers: numbers,
-    naive_bayes: bool = False,
+    further: Mapping[str, Callable[["Panels"], "Linker"]] = MappingProxyType({}),
     panel: int = PANEL,
     draws: int = DRAWS,
     seed: int,
@@ -137,7 +138,7 @@ def curve(
         scenes: (N,) int64, equal for releases of one picture, which stay together; None if all differ.
         most: releases.
         sent: turns (..., T, d) numbers into those sent, image after image; called for each order anew.
-        naive_bayes: whether `by_variances` attacks as well.
+        further: adversaries who learn from other people, such as `by_variances` and `set_network`.
         panel: people of a panel, at most.
         draws: how often galleries, panels and sets are drawn, by the seed.
     """
@@ -170,7 +171,7 @@ def curve(
     linkers: dict[str, tuple[Linker, np.ndarray]] = {}
     for words, shown in panels.items():
         namers |= dict(adversaries(shown, words))
-        for name, linker in _of_other_people(shown, words, naive_bayes):
+        for name, linker in _of_other_people(shown, words, further):
             namers[name] = linker(shown.gallery)
             linkers[name] = linker, shown.gallery
     points = tuple(_point(each, namers, linkers, who, half, looked_for) for each in sizes)
@@ -323,13 +324,14 @@ def adversaries(shown: Panels, words: str) -> Iterator[tuple[str, Scores]]:
         yield f"plda of products{words}", by_plda(of_pairs, _COMPONENTS)(of_pairs.gallery)
 
 
-def _of_other_people(shown: Panels, words: str, naive_bayes: bool) -> Iterator[tuple[str, Linker]]:
+def _of_other_people(
+    shown: Panels, words: str, further: Mapping[str, Callable[[Panels], Linker]]
+) -> Iterator[tuple[str, Linker]]:
     """Yield adversaries who learn from other people alone, so that a gallery may be as small as a set."""
     yield f"means{words}", partial(by_whitened_means, shown, inner=_inner_of_others(shown))
     if _teach(shown):
         yield f"plda{words}", by_plda(shown, None)
-        if naive_bayes:
-            yield f"naive Bayes{words}", by_variances(shown)
+        yield from ((f"{name}{words}", teach(shown)) for name, teach in further.items())
 
 
 def _teach(shown: Panels) -> bool:

@@ -108,7 +108,7 @@ def name_people(
             own[rows],
             people[halves.learned],
             most=size,
-            naive_bayes=True,
+            further={"naive Bayes": sets.by_variances},
             draws=_DRAWS,
             seed=seed,
         )

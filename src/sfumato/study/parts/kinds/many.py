@@ -1,5 +1,6 @@
 """The risk from many releases of one person: how naming grows with their number; see sfumato.attack.sets."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sfumato.study.cells import Cell
@@ -144,6 +145,7 @@ def _round(shares: "np.ndarray") -> list[float]:
 def _curve(lab: "Lab", cell: Cell, people: "LabelledImages", most: int) -> "Curve | None":
     """The curve from these people's pictures; None if fewer than four have two."""
     from sfumato.attack import sets
+    from sfumato.attack.set_network import by_network
     from sfumato.study.lab.streams import MANY
     from sfumato.study.parts.attacks import values
 
@@ -160,7 +162,8 @@ def _curve(lab: "Lab", cell: Cell, people: "LabelledImages", most: int) -> "Curv
         # A recogniser that a study trains names fewer than models of the values do.
         views[", on embeddings"] = sets.few(*(_embed(lab, cell, each) for each in (asked, learned[0])))
     scenes = people.labels["original"].codes if "original" in people.labels else None
-    return sets.curve(views, codes, of_others, scenes=scenes, most=most, seed=cell.seed)
+    further = {"network": partial(by_network, seed=cell.seed)}
+    return sets.curve(views, codes, of_others, scenes=scenes, most=most, further=further, seed=cell.seed)
 
 
 def _embed(lab: "Lab", cell: Cell, released: Any) -> "Tensor":
