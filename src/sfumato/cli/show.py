@@ -181,17 +181,21 @@ def run_study(
 
     require("a study", "study", "sklearn", "matplotlib", "jinja2")
     machine = preflight.measure(prepared.config, prepared.data[0].images.shape[1], engine)
-    made = preflight.look(prepared.config, prepared.data, machine)
+    looked = [preflight.look(part.config, part.data, machine) for part in prepared.variants]
     for sentence in prepared.notes if check else ():  # a run says them itself
         note(sentence)
+    say = print if check else note
     if check and as_json:
-        print_json(made.as_json())
+        print_json([made.as_json() for made in looked] if prepared.others else looked[0].as_json())
     else:
-        preflight.show(made, print if check else note, options=options)
+        for part, made in zip(prepared.variants, looked, strict=True):
+            if part.varied:
+                say(part.config.title)
+            preflight.show(made, say, options=options)
     if check:
         return
     check_writable(directory, folder=True)
-    if not made.fits:
+    if not all(made.fits for made in looked):
         go_on(yes=yes)
     held = 0 if prepared.config.pictures else report.holding_pictures(directory)
     if held:
@@ -229,7 +233,15 @@ def conclude(directory: Path, path: Path, *, artefacts: str | None = None, as_js
     from sfumato.study import report
     from sfumato.study.choose import recommend, use
 
-    study, records = report.load(directory)
+    (study, records), *others = loaded = report.load_all(directory)
+    if others:
+        if as_json:
+            print_json([report.as_json(*each) for each in loaded])
+            return
+        for number, (study, records) in enumerate(loaded, 1):
+            lines = recommend.recommend(study, records).lines
+            print("\n".join([study["title"], *lines, f"report: {report.page_of(path.parent, number)}"]))
+        return
     if study.get("board") and not as_json:
         from sfumato.study.board import join
 
