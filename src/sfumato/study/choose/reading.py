@@ -52,18 +52,18 @@ def load_all(directory: str | os.PathLike[str]) -> list[tuple[Study, list[Record
         # Records of an earlier version of the study may lie here still, and be wanted again.
         if record.digest not in listed:
             continue
-        key = str(record.varied), record.name
-        if key in records:
+        entry = str(record.varied), record.name
+        if entry in records:
             raise DataError(
-                f"{records[key][0]} and {path.rpartition('/')[2]} record the same cell: "
+                f"{records[entry][0]} and {path.rpartition('/')[2]} record the same cell: "
                 "delete the one that is out of date"
             )
-        records[key] = (path, record)
+        records[entry] = (path, record)
     made = []
     for own in study.get("vary", [{}]):
         varied = own.get("varied", {})
         cells = [cell for cell in study["cells"] if cell.get("varied", {}) == varied]
-        kept = [records[key][1] for key in sorted(records) if key[0] == str(varied)]
+        kept = [records[entry][1] for entry in sorted(records) if entry[0] == str(varied)]
         made.append((rename({**study, **own, "cells": cells}, names), kept))
     return made
 
