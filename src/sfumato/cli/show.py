@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from sfumato.base.files import check_writable, printable
@@ -100,7 +107,7 @@ def print_settings(kind: str) -> NoReturn:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 Check = Annotated[
-    bool, typer.Option("--check", help="Estimate the precision and the time of a run on this data, and stop.")
+    bool, typer.Option("--check", help="Say what this data can show, and stop: train nothing.")
 ]
 Yes = Annotated[
     bool, typer.Option("--yes", help="Go on without asking if this data is too small for the question.")
@@ -115,9 +122,10 @@ PrintConfig = Annotated[
 
 
 def bars() -> Progress:
-    """Make progress bars with counts and elapsed time, on standard error."""
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    return Progress(*columns, console=stderr())
+    """Make progress bars with counts, elapsed time and about the time that is left, on standard error."""
+    times = (TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("left"))
+    columns = (BarColumn(), MofNCompleteColumn(), *times, TextColumn("{task.description}"))
+    return Progress(*columns, console=stderr(), speed_estimate_period=math.inf)
 
 
 @contextmanager
@@ -180,8 +188,7 @@ def run_study(
     from sfumato.study import preflight, report, run
 
     require("a study", "study", "sklearn", "matplotlib", "jinja2")
-    machine = preflight.measure(prepared.config, prepared.data[0].images.shape[1], engine)
-    looked = [preflight.look(part.config, part.data, machine) for part in prepared.variants]
+    looked = [preflight.look(part.config, part.data) for part in prepared.variants]
     for sentence in prepared.notes if check else ():  # a run says them itself
         note(sentence)
     say = print if check else note
