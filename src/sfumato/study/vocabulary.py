@@ -362,8 +362,8 @@ _ATTACKS = {
     "sorted": "The adaptive one <em>on the values in order of size</em> reads which values travelled, and "
     "not at which positions: a release that hides people by a secret order hides nothing from them.",
     "fused": "The adaptive one <em>who combines all others</em> adds up how alike all the others find a "
-    "probe and a person (Caruana et al. 2004); the weights for one half of the people were chosen on the other "
-    "half.",
+    "probe and a person (Caruana et al. 2004); the weights for one half of the people were chosen on the "
+    "other half.",
 }
 _BY_DEFAULT = ("static", "adaptive", "restored-adaptive", "values", "fused")
 _NEEDED = {"restored-adaptive": IMAGES, "values": RELEASES}
