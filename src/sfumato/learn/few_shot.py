@@ -162,7 +162,7 @@ class FewShotModel(nn.Module):
         super().__init__()
         self.encoder, self.denoiser = encoder, denoiser
         self.protection, self.cell, self.card = protection, cell, card
-        # Measurably faster on a processor, the more so in bfloat16 (benchmarks/episode.py).
+        # Measurably faster on a processor, the more so in bfloat16 (docs/speed.md).
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, protected: Tensor) -> tuple[Tensor, Tensor]:
