@@ -175,9 +175,7 @@ def meta_steps() -> Iterator[Line]:
         unit="tasks a second",
         bound=0.9,
     )
-    words = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import learning; print(learning.peak(int(sys.argv[2])))"
-    )
+    words = "import sys, learning; print(learning.peak(int(sys.argv[1])))"
     ours, other = (  # 32 are computed at once
         float(subprocess.check_output([sys.executable, "-c", words, str(tasks)], cwd=Path(__file__).parent))
         for tasks in (MANY, 32)
