@@ -26,7 +26,7 @@ FILES = 200
 
 def lines(short: bool) -> Iterator[Line]:
     sys.path.append(str(Path(__file__).parents[1] / "studies"))
-    from drawn_scenes import scenes
+    from drawn_start import scenes
 
     torch.set_num_threads(1)
     share = 8 if short else 1

@@ -41,6 +41,8 @@ def test_no_file_of_the_repository_holds_an_image_but_the_demos_drawn_faces():
 
 
 def test_a_command_of_a_script_that_left_says_at_which_commit_it_is():
-    assert with_commits("`python studies/year.py OUT`.") == "`python studies/year.py OUT` at commit `2f64c651`."
+    assert (
+        with_commits("`python studies/year.py OUT`.") == "`python studies/year.py OUT` at commit `2f64c651`."
+    )
     for known in ("`python studies/year.py` at commit `5a5f5a86`", "`studies/rows.py`", "studies/year.py"):
         assert with_commits(known) == known
