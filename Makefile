@@ -104,10 +104,6 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/omniglot-full-ways.yaml
 	$(BIN)/sfumato study run studies/omniglot-ways.yaml
 	$(BIN)/sfumato study run studies/omniglot-ways-resnet12.yaml
-	$(BIN)/python studies/lake.py
-	$(BIN)/python studies/lake.py --warps 0.2
-	$(BIN)/python studies/lake.py --encoder resnet12 --warps 0.2
-	$(BIN)/python studies/lake.py --encoder resnet12 --warps 0.2 --within
 	$(BIN)/sfumato study run studies/omniglot-transfer.yaml
 	$(BIN)/sfumato study run studies/glyphs.yaml
 	$(BIN)/python studies/unpack.py lfw ../shared/data runs/data/lfw
@@ -131,47 +127,20 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/omniglot-codes.yaml
 	$(BIN)/sfumato study run studies/caltech101-codes.yaml
 	$(BIN)/python studies/unpack.py fer ../shared/data runs/data/fer
-	$(BIN)/python studies/starts.py
-	$(BIN)/python studies/regions.py
-	$(BIN)/python studies/strangers.py
 	$(BIN)/sfumato study run studies/caltech101.yaml
 	$(BIN)/sfumato study run studies/caltech101-models.yaml
 	$(BIN)/sfumato study run studies/caltech101-dp-pix.yaml
 	$(BIN)/sfumato study run studies/caltech101-dp-pix-pixels.yaml
-	$(BIN)/python studies/meta.py clean
-	$(BIN)/python studies/meta_choice.py
-	$(BIN)/python studies/meta.py private
 	$(BIN)/python studies/clipping.py
-	$(BIN)/python studies/one_run.py
-	$(BIN)/python studies/unpack.py cmu ../shared/data runs/data/cmu
-	$(BIN)/python studies/unpack.py fer ../shared/data runs/data/fer
-	$(BIN)/python studies/hair.py ../shared/data runs/data/lfw
-	$(BIN)/python studies/stand_ins.py fer lfw-hair
-	$(BIN)/python studies/masks.py studies/masks/*.yaml studies/mask-tables/*.yaml studies/masks-against/*.yaml
 	$(BIN)/sfumato study run studies/lfw-smile-strengths.yaml
 	$(BIN)/sfumato study run studies/fer-mask-keep.yaml
-	$(BIN)/python studies/mask_codebook.py
 	for world in faces lfw lfw-both lfw-small cmu; do $(BIN)/python studies/features.py $$world || exit 1; done
 	$(BIN)/sfumato study run studies/lfw-acc-priv.yaml
-	OMP_NUM_THREADS=1 $(BIN)/python studies/cuts.py
 	$(BIN)/python studies/unpack.py cifar10 ../shared/data runs/data/cifar10
 	$(BIN)/python studies/inversion.py
 	$(BIN)/python studies/updates.py
-	$(BIN)/python studies/judges.py
 	$(BIN)/python studies/reconstruction.py
-	$(BIN)/python studies/people.py
-	$(BIN)/python studies/people_learned.py
 	$(BIN)/sfumato demo
-	$(BIN)/python studies/saturation.py faces steps copies gallery
-	$(BIN)/python studies/saturation.py lfw copies gallery
-	$(BIN)/python studies/audit.py
-	$(BIN)/python studies/stored.py
-	$(BIN)/python studies/membership.py
-	$(BIN)/python studies/near_copies.py ../shared/data
-	$(BIN)/python studies/guard.py --data ../shared/data
-	$(BIN)/python studies/faces_networks.py ../shared/data
-	$(BIN)/python studies/second_network.py ../shared/data
-	for study in faces-expression lfw-smile; do $(BIN)/python studies/outsiders.py studies/$$study.yaml || exit 1; done
 	$(BIN)/python studies/results.py --collect
 
 # Kills, faults, overload, hostile services and damaged files: what must hold, into studies/results/endurance.jsonl.
