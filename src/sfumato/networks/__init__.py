@@ -6,11 +6,9 @@ from sfumato.networks.encoders.backbones import VGG16, AlexNet, SqueezeNet11
 from sfumato.networks.encoders.small import Conv4, ConvNet8, LeNet, ResNet, ResNet12, TinyDarknet
 from sfumato.networks.encoders.squeeze_net import SqueezeNet
 from sfumato.networks.faces.alignment import align
-from sfumato.networks.faces.dlib_resnet import DlibResNet
 from sfumato.networks.faces.finding import Faces
-from sfumato.networks.faces.inception_resnet_v1 import InceptionResnetV1
-from sfumato.networks.faces.mobile_face_net import MobileFaceNet
 from sfumato.networks.faces.mtcnn import MTCNN
+from sfumato.networks.faces.recognisers import DlibResNet, MobileFaceNet
 from sfumato.networks.restorers import DnCNN, UNet, UpConvolutional
 
 __all__ = [
@@ -24,7 +22,6 @@ __all__ = [
     "DnCNN",
     "Faces",
     "FullyConnected",
-    "InceptionResnetV1",
     "LeNet",
     "Linear",
     "MobileFaceNet",

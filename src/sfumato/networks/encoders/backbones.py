@@ -25,14 +25,10 @@ class Backbone(nn.Module):
     """(N, 3, H, W) float in [0, 1], RGB -> maps of `widths` channels after each stage, rectified.
 
     State: its weights.
-
-    Attributes:
-        widths: channels of the maps.
-        least: H and W, in pixels: below, a pool has nothing to read.
     """
 
     widths: ClassVar[tuple[int, ...]]
-    least: ClassVar[int]
+    least: ClassVar[int]  # H and W, in pixels: below, a pool has nothing to read
     _file: ClassVar[str]  # of torchvision
     _taken: ClassVar[Collection[int]]  # layers, after which maps are taken
     _classifier: ClassVar[tuple[int, ...]]  # layers after the last stage, which are not needed

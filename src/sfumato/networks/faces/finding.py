@@ -13,7 +13,7 @@ from torch.nn import functional
 from sfumato.errors import needs_extra
 from sfumato.images import check_batch
 from sfumato.networks.onnx_network import onnx_session
-from sfumato.networks.wheels import WheelFile
+from sfumato.networks.weights import WheelFile
 
 WHOLE = 1920  # pixels of the longer side at which larger images are searched as a whole
 _SIDE = 1920  # of a tile at most, in pixels after scaling: bounds memory
@@ -118,13 +118,9 @@ def nms(boxes: Tensor, scores: Tensor, groups: Tensor, *, overlap: float, of_sma
     A box is kept unless a surer kept box overlaps it; of equal scores the earlier counts as surer.
     All groups are settled together, one box of each at a time, in memory linear in the boxes.
 
-    Args:
-        boxes, scores, groups: (n, 4), (n,) and (n,) int64: different groups, here images, are independent.
-        overlap: the most allowed overlap, as a share of the union of both.
-        of_smaller: as a share of the smaller box instead, which also removes a box within another.
-
-    Returns:
-        Indices of the boxes kept, by group, and within it the surest first.
+    (n, 4), (n,) and (n,) int64; different groups, here images, are independent -> indices of the boxes kept,
+    by group, and within it the surest first. `overlap`: the most allowed, as a share of the union of both; or
+    `of_smaller`, of the smaller box, which also removes a box within another.
     """
     order = scores.argsort(descending=True, stable=True)
     order = order[groups[order].argsort(stable=True)]
