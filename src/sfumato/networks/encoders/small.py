@@ -322,10 +322,7 @@ NETWORKS: dict[str, Callable[[tuple[int, int, int]], nn.Module]] = {
 
 
 class Embedding(nn.Module):
-    """A network that embeds images of any size after resizing them and making three channels.
-
-    (N, 1 or 3, H, W) float in [0, 1] -> (N, D) float32, of length 1 if `normalised`.
-    """
+    """(N, 1 or 3, H, W) float in [0, 1], of any size -> (N, D) float32, of length 1 if `normalised`."""
 
     def __init__(self, network: str, *, size: int, normalised: bool) -> None:
         """Makes a network of NETWORKS for images of size x size pixels."""

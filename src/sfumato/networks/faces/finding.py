@@ -51,10 +51,7 @@ class Faces:
     landmarks: Tensor  # (F, 5, 2) x, y of eyes, nose and mouth, as in networks.alignment
 
     def central(self, height: int, width: int) -> int | None:
-        """The face that is the subject of a portrait of that size, or None.
-
-        Among the faces whose box holds the centre of the image, the one with the nearest centre.
-        """
+        """The face nearest to the centre of an image of that size, if its box holds that centre; or None."""
         centre = torch.tensor([width, height]) / 2
         holds = ((self.boxes[:, :2] <= centre) & (centre <= self.boxes[:, 2:])).all(1)
         if not bool(holds.any()):
@@ -64,10 +61,7 @@ class Faces:
 
 
 def reduce_image(image: Tensor, scale: float) -> Tensor:
-    """Resizes a (C, H, W) uint8 image by a scale. -> (1, C, h, w) float32.
-
-    One channel at a time, since a large image in floating point takes 4 bytes a value.
-    """
+    """Resizes a (C, H, W) uint8 image, a channel at a time to save memory. -> (1, C, h, w) float32."""
     settings: Any = {"size": [max(1, round(n * scale)) for n in image.shape[1:]], "antialias": scale < 1}
     channels = (channel[None, None].float() for channel in image)
     return torch.cat([functional.interpolate(each, mode="bilinear", **settings) for each in channels], 1)
