@@ -25,11 +25,7 @@ def register(group: str, name: str, thing: Any) -> None:
 
     The program and its workers see it from now on. An installed package needs no call: an entry point
     `sfumato.GROUP` of that name does the same in every process. Raises ConfigError if the name is taken.
-
-    Args:
-        group: of GROUPS.
-        name: in specs and study files.
-        thing: see docs/guides/own-parts.md; or a reference "package.module:name" to it.
+    `thing`: see docs/guides/own-parts.md; or a reference to it.
     """
     if group not in GROUPS:
         raise ConfigError(f"register: no group {group!r}: {did_you_mean(group, GROUPS)}")
@@ -72,11 +68,10 @@ def read_settings(name: str, text: str, readers: Mapping[str, Reader]) -> Iterat
         if key not in readers:
             known = did_you_mean(key, readers) if readers else "it takes no parameters"
             raise SpecError(f"{name}: no parameter {shorten(key)!r}: {known}")
-        read, wanted = readers[key]
         try:
-            yield key, read(value)
+            yield key, readers[key][0](value)
         except ValueError:
-            raise SpecError(f"{name}: {key}={shorten(value)} is not {wanted}") from None
+            raise SpecError(f"{name}: {key}={shorten(value)} is not {readers[key][1]}") from None
 
 
 class Registry(Mapping[str, _Thing]):
