@@ -152,7 +152,7 @@ MISTAKES = {
     "attacks: [reidentify-restored-adaptve]": "no 'reidentify-restored-adaptve': did you mean 'reid",
     "adversary: {recogniser: mobile-facenet}": "no recogniser is called 'mobile-facenet': did you mean 'mob",
     "adversary: {recogniser: mobile-face-net}": "recogniser=mobile-face-net: weights=None: name the file",
-    "adversary: {recogniser: inception-resnet-v1, weights: a}": "resnet-v1: detector=None: name the file",
+    "adversary: {recogniser: inception-resnet-v1}": "inception-resnet-v1 left: use mobile-face-net",
     "adversary: {detector: a}": "recogniser=conv4: detector=a: only a face network has one",
     "adversary: {weights: a}": "recogniser=conv4: weights=a: only a face network has one",
     "classifier: {epoch: 1}": "study.yaml: classifier: no key 'epoch': did you mean 'epochs'",

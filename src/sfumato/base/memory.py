@@ -25,8 +25,7 @@ _blocks = 0  # open, in all threads
 def keep_freed() -> Iterator[None]:
     """Keeps freed memory for the next need, with glibc; the end of the outermost block returns it.
 
-    The kept memory grows over hours, since aligned tensors do not always fit into freed ones: a long job
-    should call `give_back` at times.
+    It grows over hours, as aligned tensors do not always fit into freed ones: call `give_back` at times.
     """
     global _blocks
     with _lock:
