@@ -25,7 +25,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato import artefacts
 from sfumato.base.hardware import autocast, device_of, to_device
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler, Shape, largest, seed_of
@@ -34,6 +33,7 @@ from sfumato.images import check_batch
 from sfumato.learn.augmentation import augment
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.method import (
+    Model,
     Names,
     Precision,
     as_input,
@@ -42,7 +42,6 @@ from sfumato.learn.method import (
     classes_of,
     codes_of,
     count_in_words,
-    in_batches,
     load_model,
     training_card,
 )
@@ -134,23 +133,17 @@ def adversarial_at(config: MaskConfig, step: int) -> bool:
     return config.adversarial and step % (config.predictor_batches + 1) == config.predictor_batches
 
 
-class MaskModel(nn.Module):
-    """A masker, and the classifier that was trained with it. State: their weights."""
+class MaskModel(Model):
+    """A masker, and the classifier that was trained with it, for `protect.parse("mask:artefact=PATH")`."""
 
-    def __init__(self, masker: UNet, predictor: Predictor, *, card: dict[str, Any]) -> None:
-        super().__init__()
-        self.masker, self.predictor, self.card = masker, predictor, card
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    kind = KIND
+    masker: UNet
+    predictor: Predictor
 
     @property
     def keep(self) -> float:
         """The share of pixels of its training."""
         return float(self.card["config"]["keep"])
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names that the predictor chooses among."""
-        return tuple(self.card["classes"])
 
     def scores(self, images: Tensor) -> Tensor:
         """The soft mask. (N, C, H, W) uint8 of the training's size -> (N, 1, H, W) float32 in [0, 1]."""
@@ -161,30 +154,20 @@ class MaskModel(nn.Module):
 
     def mask_images(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> the images that a device would send; 255 for each shown pixel of a shape."""
+        sends = self.card["config"]["values"]
         count = pixels_shown(self.keep, (images.shape[2], images.shape[3]))
-        values, shown = reveal(images, self.scores(images), count=count, soft=self.sends == "soft")
-        return shown.expand_as(images).byte() * 255 if self.sends == "shape" else values
+        values, shown = reveal(images, self.scores(images), count=count, soft=sends == "soft")
+        return shown.expand_as(images).byte() * 255 if sends == "shape" else values
 
-    @property
-    def sends(self) -> str:
-        """The `values` of the releases of its training: see MaskConfig."""
-        return str(self.card["config"]["values"])
-
-    @torch.no_grad()
     def classify(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 masked images -> (N,) int64, indices of `classes`."""
-        device = device_of(self.eval())
 
         def guess(part: Tensor) -> Tensor:
-            with autocast(self.card["precision"], device):
-                logits: Tensor = self.predictor(as_input(part, device))
+            with autocast(self.card["precision"], part.device):
+                logits: Tensor = self.predictor(as_input(part, part.device))
             return logits.float().argmax(1)
 
-        return in_batches(guess, released).to(released.device)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model as an artefact for `protect.parse("mask:artefact=PATH")`."""
-        artefacts.save(path, self.state_dict(), {"kind": KIND, **self.card})
+        return self.infer(guess, released)
 
 
 class _Card(MaskCard):
@@ -196,7 +179,7 @@ class _Card(MaskCard):
 
 
 def load(path: str | os.PathLike[str]) -> MaskModel:
-    """Reads a model that `MaskModel.save` wrote. Raises ArtefactError: damaged, foreign, of another kind."""
+    """Reads a saved model. Raises ArtefactError for any other file."""
 
     def make(card: dict[str, Any]) -> MaskModel:
         return make_untrained(card, MaskConfig(**card["config"]), seed=0)
@@ -216,7 +199,7 @@ def make_untrained(card: dict[str, Any], config: MaskConfig, *, seed: int) -> Ma
     with initial_weights(seed):
         masker = make_masker(channels, width=config.masker_width, levels=config.levels)
         predictor = Predictor((channels, height, width), len(card["classes"]))
-    return MaskModel(masker, predictor, card=card)
+    return MaskModel(card, masker=masker, predictor=predictor)
 
 
 class Adversary(nn.Module):
@@ -283,7 +266,7 @@ def train(
     losses: Callable[[Tensor], None] | None = None,
     device: torch.device | None = None,
 ) -> MaskModel:
-    """Trains masker and predictor and returns them as of the best epoch.
+    """Trains masker and predictor and returns them as of the best epoch. See also learn.method.
 
     Args:
         data: clean images to train on.
@@ -292,14 +275,23 @@ def train(
         people: images with that label, for the adversary; they need not have the target. None for `data`.
         validation: other images of the same classes. Their accuracy under the mask of `keep` chooses the best
             epoch, with an adversary among those of the second half; None for the last epoch.
-        seed, checkpoint, progress, losses, device: see learn.method.
 
     Raises DataError and ConfigError for what `trainable` refuses, and for people whom no adversary needs.
     """
     classes = trainable(data, config, target, validation)  # fails now, not after an epoch
     codes = codes_of(data, target, classes, "mask")
     people = data if people is None else people
-    sampler = _sampler(people, config, target=target, sensitive=sensitive, shape=data.images.shape[1:])
+    if (config.against > 0) != (sensitive is not None):
+        raise ConfigError(
+            f"against={config.against:g} and sensitive={sensitive}: give both, a weight and the label that "
+            "names the person, or neither"
+        )
+    sampler = None  # of the adversary's episodes
+    if sensitive is not None:
+        if sensitive == target:
+            raise DataError(f"{target!r} is target and sensitive: a mask cannot both show and hide it")
+        check_shape(people.images, data.images.shape[1:], "mask", f"{people.name}: ")
+        sampler = episodes_of_people(people, sensitive, batch=config.batch)
     own = {"classes": list(classes), "target": target, "sensitive": sensitive, "validation": validation}
     card = training_card(data, config, seed=seed, device=device, **own)
     card["people"] = None if sampler is None else people.digest
@@ -339,31 +331,10 @@ def train(
     return model
 
 
-def _sampler(
-    people: LabelledImages, config: MaskConfig, *, target: str, sensitive: str | None, shape: torch.Size
-) -> Sampler | None:
-    """The adversary's episodes; None without an adversary."""
-    if (config.against > 0) != (sensitive is not None):
-        raise ConfigError(
-            f"against={config.against:g} and sensitive={sensitive}: give both, a weight and the label that "
-            "names the person, or neither"
-        )
-    if sensitive is None:
-        return None
-    if sensitive == target:
-        raise DataError(f"{target!r} is target and sensitive: a mask cannot both show and hide it")
-    check_shape(people.images, shape, "mask", f"{people.name}: ")
-    return episodes_of_people(people, sensitive, batch=config.batch)
-
-
 def trainable(
     data: LabelledImages, config: MaskConfig, target: str, *others: LabelledImages | None
 ) -> tuple[str, ...]:
-    """The classes of the training images, if a mask can be trained on them.
-
-    Raises DataError for one class, for classes that only others have, and for images that are too small, and
-    ConfigError if `keep` is less than a pixel of these images.
-    """
+    """The classes of the training images, if a mask can be trained on them. Raises DataError, ConfigError."""
     classes = classes_of(data, target, "mask", *others)
     height, width = data.images.shape[2:]
     least = max(2**config.levels, 16)

@@ -32,6 +32,7 @@ from sfumato.images import to_float
 from sfumato.learn import fit
 from sfumato.learn.augmentation import POLICIES, apply, augment, mixup
 from sfumato.learn.method import (
+    Model,
     Names,
     Precision,
     Spec,
@@ -42,7 +43,6 @@ from sfumato.learn.method import (
     codes_of,
     in_batches,
     load_model,
-    make_portable,
     protection_of,
     training_card,
 )
@@ -54,7 +54,6 @@ from sfumato.networks.weights import initial_weights
 from sfumato.protect import Protection, parse
 from sfumato.protect.release import artefact_of
 
-_KIND, _CHECKPOINT = "classifier", "classifier checkpoint"
 _COPIES = 4  # releases of an image for a linear layer, if each is different
 
 OPTIMISERS = ("adam", "sgd")
@@ -114,28 +113,21 @@ class Accuracy:
     def of(cls, guesses: Tensor, codes: Tensor, spec: str) -> "Accuracy":
         """The accuracy of (N,) guesses of the (N,) codes."""
         right = guesses == codes
-        halves = (_share_of(right[0::2]), _share_of(right[1::2])) if len(right) > 1 else ()
-        chance = int(codes.bincount().max()) / len(codes)
-        return cls(*_share_of(right), len(codes), chance, spec, halves)
+        parts = [right] if len(right) < 2 else [right, right[0::2], right[1::2]]
+        hits = [(int(part.sum()), len(part)) for part in parts]
+        every, *halves = ((number / of, *wilson(number, of)) for number, of in hits)
+        return cls(*every, len(right), int(codes.bincount().max()) / len(codes), spec, tuple(halves))
 
     def __str__(self) -> str:
         low, high = 100 * self.low, 100 * self.high
         return f"{100 * self.mean:.1f}% ({low:.1f} to {high:.1f}; {self.images:,} images, {self.spec})"
 
 
-class ClassifierModel(nn.Module):
-    """A network from released images to classes. State: its weights."""
+class ClassifierModel(Model):
+    """A network from released images to classes."""
 
-    def __init__(self, network: nn.Module, *, card: dict[str, Any]) -> None:
-        super().__init__()
-        self.network = network
-        self.card = card
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names that it chooses among."""
-        return tuple(self.card["classes"])
+    kind = "classifier"
+    network: nn.Module
 
     def forward(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, classes) float32 logits."""
@@ -147,16 +139,9 @@ class ClassifierModel(nn.Module):
             logits = self.network(images.contiguous(memory_format=torch.channels_last))
         return torch.as_tensor(logits).float()
 
-    @torch.no_grad()
     def classify(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N,) int64, indices of `classes`."""
-        device = device_of(self.eval())
-        guesses = in_batches(lambda part: self(to_device(part, device)).argmax(1), released)
-        return guesses.to(released.device)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model as an artefact."""
-        artefacts.save(path, self.state_dict(), {"kind": _KIND, **make_portable(self.card)})
+        return self.infer(lambda part: self(part).argmax(1), released)
 
 
 class _Card(artefacts.Card):
@@ -175,14 +160,14 @@ class _Card(artefacts.Card):
 
 
 def load(path: str | os.PathLike[str]) -> ClassifierModel:
-    """Reads a model that `ClassifierModel.save` wrote. Raises ArtefactError for any other file."""
+    """Reads a saved model. Raises ArtefactError for any other file."""
 
     def make(card: dict[str, Any]) -> ClassifierModel:
         if "spec" in card:
             card["spec"] = protection_of(card["spec"], card.get("made_of"), path).spec
         return make_untrained(card, ClassifierConfig(**card["config"]), seed=0)
 
-    return load_model(path, kind=_KIND, schema=_Card, untrained=make)
+    return load_model(path, kind=ClassifierModel.kind, schema=_Card, untrained=make)
 
 
 def train(
@@ -198,7 +183,7 @@ def train(
     progress: Callable[[int, int], None] | None = None,
     device: torch.device | None = None,
 ) -> ClassifierModel:
-    """Trains on released images and returns the model as of the best epoch.
+    """Trains on released images and returns the model as of the best epoch. See also learn.method.
 
     Images are released once; if the protection draws noise, anew in every epoch, by seeded noise: these
     copies stay with the trainer.
@@ -210,7 +195,6 @@ def train(
         shapes: whether it sees only which pixels a release shows, see `Release.shapes`.
         validation: other images of the same classes, released alike, whose accuracy chooses the best
             epoch; None for the last epoch.
-        seed, checkpoint, progress, device: see learn.method.
 
     Raises DataError for what `trainable` refuses, and for shapes of a protection that shows all pixels.
     """
@@ -223,38 +207,47 @@ def train(
     model = make_untrained(card, config, seed=seed)
     card["start"] = begin(model.network, config.start)
     model.to(device)
-
-    def release(stream: int) -> Tensor:
-        return _release(protection, data.images, seeded_noise(seed, stream), shapes=shapes)
-
-    judge = None
+    judge, shown = None, None
     if validation is not None:  # the last number separates this noise from that of every epoch
-        judge = _release_for_test(model, validation, protection, seeded_noise(seed, config.epochs), target)
+        noise = seeded_noise(seed, config.epochs)
+        shown = _release_for_test(model, validation, protection, noise, target)
+        judge = partial(_share, model, *shown)
     if isinstance(model.network, PretrainedClassifier):
-        releases = (release(copy) for copy in range(_COPIES if protection.draws_noise else 1))
-        card |= _fit_head(model.network, releases, codes, judge, flips=config.flips, seed=seed)
+        copies = range(_COPIES if protection.draws_noise else 1)
+        releases = (_release(model, protection, data, seeded_noise(seed, copy)) for copy in copies)
+        card |= _fit_head(model.network, releases, codes, shown, flips=config.flips, seed=seed)
         if not model.network.encoder.rate:
             return model.eval()
-    run = fit.Run(model, _descent(config), kind=_CHECKPOINT, identity=card, device=device)
+    descent = fit.adam(config.learning_rate)
+    if config.optimiser == "sgd":
+        nesterov: dict[str, Any] = {"momentum": 0.9, "weight_decay": 5e-4, "nesterov": True}
+        descent = partial(torch.optim.SGD, lr=config.learning_rate, **nesterov)
+    run = fit.Run(model, descent, kind="classifier checkpoint", identity=card, device=device)
     steps = -(-len(data) // config.batch)  # of an epoch
     released: Tensor | None = None
 
     def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Variants of images as float, and their codes; or mixtures of them, and the shares of classes."""
         nonlocal released
         if released is None or protection.draws_noise:
-            released = release(epoch)
+            released = _release(model, protection, data, seeded_noise(seed, epoch))
         order = torch.Generator().manual_seed(seed_of(seed, epoch))
         for step, rows in enumerate(torch.randperm(len(data), generator=order).tensor_split(steps)):
-            run.set_rate(_rate(config, (epoch * steps + step) / (config.epochs * steps)))
-            yield _vary(released[rows], codes[rows], len(classes), config, order)
+            if config.optimiser == "sgd":
+                done = (epoch * steps + step) / (config.epochs * steps)
+                run.set_rate(config.learning_rate * ((1 + math.cos(math.pi * done)) / 2))
+            images = augment(released[rows], order, flips=config.flips, shifts=config.shifts)
+            images, wanted = to_float(apply(images, config.policy, order)), codes[rows]
+            if config.mixup:
+                images, wanted = mixup(images, functional.one_hot(wanted, len(classes)).float(), order)
+            yield images, wanted
 
     def step(batch: tuple[Tensor, Tensor]) -> Tensor:
         images, wanted = (to_device(part, run.device) for part in batch)
         return run.minimise(functional.cross_entropy(model.logits(images), wanted))
 
-    asked = None if judge is None else lambda: _share(model, *judge)
     more: dict[str, Any] = {"patience": config.patience, "checkpoint": checkpoint, "progress": progress}
-    fit.fit(run, batches, step, epochs=config.epochs, steps=steps, judge=asked, **more)
+    fit.fit(run, batches, step, epochs=config.epochs, steps=steps, judge=judge, **more)
     card |= run.outcome
     return model
 
@@ -290,12 +283,6 @@ def _fit_head(
         network.head.weight.copy_(weights)
         network.head.bias.copy_(biases)
     return {"epochs": 0, "validation_accuracy": accuracy}
-
-
-def _share_of(right: Tensor) -> tuple[float, float, float]:
-    """The share of (N,) that are true, and its 95% interval."""
-    hits = int(right.sum())
-    return hits / len(right), *wilson(hits, len(right))
 
 
 def evaluate(
@@ -335,29 +322,7 @@ def make_untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int)
     channels, height, width = card["shape"]
     with initial_weights(seed):
         network = make_classifier(config.network, (channels, height, width), len(card["classes"]))
-    return ClassifierModel(network, card=card)
-
-
-def _vary(
-    released: Tensor, codes: Tensor, classes: int, config: ClassifierConfig, order: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Variants of images as float, and their codes; or mixtures of them, and the shares of the classes."""
-    images = augment(released, order, flips=config.flips, shifts=config.shifts)
-    images = to_float(apply(images, config.policy, order))
-    if not config.mixup:
-        return images, codes
-    return mixup(images, functional.one_hot(codes, classes).float(), order)  # shares: (n, classes)
-
-
-def _descent(config: ClassifierConfig) -> fit.Optimiser:
-    if config.optimiser == "adam":
-        return fit.adam(config.learning_rate)
-    return partial(torch.optim.SGD, lr=config.learning_rate, momentum=0.9, weight_decay=5e-4, nesterov=True)
-
-
-def _rate(config: ClassifierConfig, share: float) -> float:
-    """The learning rate after a share of the training: along a cosine for SGD, constant for Adam."""
-    return config.learning_rate * ((1 + math.cos(math.pi * share)) / 2 if config.optimiser == "sgd" else 1)
+    return ClassifierModel(card, network=network)
 
 
 def _release_for_test(
@@ -366,12 +331,12 @@ def _release_for_test(
     """Released images for a test, and their codes."""
     check_shape(data.images, model.card["shape"], "classifier", f"{data.name}: ")
     codes = codes_of(data, target, model.classes, "classifier")
-    return _release(protection, data.images, noise, shapes=model.card["shapes"]), codes
+    return _release(model, protection, data, noise), codes
 
 
-def _release(protection: Protection, images: Tensor, noise: Noise, *, shapes: bool) -> Tensor:
-    release = protection.release(images, noise)
-    return release.shapes() if shapes else release.images()
+def _release(model: ClassifierModel, protection: Protection, data: LabelledImages, noise: Noise) -> Tensor:
+    release = protection.release(data.images, noise)
+    return release.shapes() if model.card["shapes"] else release.images()
 
 
 def _share(model: ClassifierModel, released: Tensor, codes: Tensor) -> float:

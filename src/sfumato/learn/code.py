@@ -10,7 +10,7 @@ gradient of its number (straight-through: Bengio, Léonard & Courville 2013). Tr
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.gallery import answers_of_episodes
 from sfumato.learn.method import (
     Episodic,
+    Model,
     as_input,
     check_apart,
     check_least,
@@ -145,18 +146,18 @@ def check_size(*, bits: int | None, numbers: int | None) -> None:
         raise ConfigError(f"numbers={numbers}: from 1 to 4096")
 
 
-class CodeModel(nn.Module):
+class CodeModel(Model):
     """An encoder in training. State: its weights, the scale of distances, and adversaries."""
 
-    def __init__(self, network: CodeNetwork, adversaries: dict[str, int], *, card: dict[str, Any]) -> None:
-        """`adversaries`: sensitive label -> its number of classes."""
-        super().__init__()
-        self.network = network
-        self.scale = nn.Parameter(torch.tensor(0.0))  # ln of the factor of squared distances
-        size = network.project.out_features
-        self.adversaries = nn.ModuleDict({f"of {k}": adversary(size, n) for k, n in adversaries.items()})
-        self.card, self.config = card, CodeConfig(**card["config"])
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    kind = KIND
+    network: CodeNetwork
+    scale: nn.Parameter
+    adversaries: nn.ModuleDict
+
+    @property
+    def config(self) -> CodeConfig:
+        """The settings of its card."""
+        return CodeConfig(**self.card["config"])
 
     def numbers(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32 from -1 to 1, before signs and noise."""
@@ -166,13 +167,12 @@ class CodeModel(nn.Module):
         """(N, C, H, W) uint8 -> (N, D) float32, the output of the encoder."""
         return self.network.encode(as_input(images, device_of(self)))
 
-    @torch.no_grad()
     def codes(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32 as a receiver computes with them, without noise."""
-        numbers = in_batches(self.eval().numbers, images).to(images.device)
-        if self.config.bits is not None:
+        numbers, config = self.infer(self.numbers, images), self.config
+        if config.bits is not None:
             return 2 * signs(numbers).float() - 1
-        return numbers if self.config.norm is None else clip(numbers, self.config.norm)
+        return numbers if config.norm is None else clip(numbers, config.norm)
 
     @property
     def code(self) -> Code:
@@ -249,7 +249,7 @@ def train(
     progress: Progress | None = None,
     device: torch.device | None = None,
 ) -> CodeModel:
-    """Trains an encoder and returns it as of the best epoch after pretraining.
+    """Trains an encoder and returns it as of the best epoch after pretraining. See also learn.method.
 
     Args:
         data: clean images to train on.
@@ -260,7 +260,6 @@ def train(
         same_scenes: chooses images of people in the same scenes, if `config.same_scenes` is above 0.
         pretraining: the checkpoint of `pretrain` on the same data and settings; None to pretrain for this
             code alone.
-        seed, checkpoint, progress, device: see learn.method.
 
     Raises DataError for data without such episodes, and for a label that is target and sensitive.
     """
@@ -281,7 +280,7 @@ def train(
     class_of = label.codes.unique(return_inverse=True)[1]
     frozen = _fit_encoder(model, data, class_of, flips=config.flips)
     run = Run(model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, device=device)
-    judge = None if validation is None else _Judge(model, validation, target)
+    judge, finish = (None, None) if validation is None else _judge(model, validation, target)
     secrets = {name: data.label(name).codes.unique(return_inverse=True)[1] for name in sensitive}
     draw, more = torch.Generator(), dict[str, Any]()
 
@@ -320,8 +319,7 @@ def train(
         return run.minimise(loss)
 
     def judge_epoch() -> float | None:
-        whole = judge is not None and height() == config.same_scenes
-        return judge.accuracy() if judge is not None and whole else None
+        return judge() if judge is not None and height() == config.same_scenes else None
 
     if config.pretraining_epochs and not (checkpoint and Path(checkpoint).exists()):
         run.epoch = config.pretraining_epochs
@@ -337,9 +335,9 @@ def train(
     more = {"judge": judge_epoch, "checkpoint": checkpoint, "progress": progress, **patience}
     fit(run, batches, step, epochs=config.epochs, steps=config.episodes_per_epoch, **more)
     model.card |= run.outcome
-    model.card["prototypes"] = None if judge is None else judge.calibration()
-    if judge is not None:  # of the weights that were chosen, as a service answers
-        model.card["validation_accuracy"] = judge.measure_served()
+    model.card["prototypes"] = None
+    if finish is not None:
+        finish()
     return model
 
 
@@ -351,10 +349,8 @@ def evaluate(
     See gallery.answers_of_episodes. Codes have the noise of the model's settings, drawn once an image.
     """
     rows = Sampler(data.label(target), shape).draw(episodes, torch.Generator().manual_seed(seed))
-    config = model.config
-    with torch.no_grad():
-        numbers = in_batches(model.eval().numbers, data.images).cpu()
-        codes = release_numbers(numbers, config, torch.Generator().manual_seed(seed))
+    config, noise = model.config, torch.Generator().manual_seed(seed)
+    codes = release_numbers(model.infer(model.numbers, data.images), config, noise)
     size = f"{config.bits} bits" if config.bits is not None else f"{config.numbers} numbers"
     answers = _answers(model, codes, rows, shot=shape.shot)
     return Accuracy.of_answers(answers, rows[:, :, shape.shot :], shape, size)
@@ -455,49 +451,44 @@ def make_untrained(
         network = make_code_network(config.encoder, (channels, height, width), seed=seed, **sizes)
     except DataError as error:
         raise DataError(f"{data.name}: {error}") from error
-    classes = {name: len(data.label(name).codes.unique()) for name in sensitive}
     with initial_weights(seed):
-        model = CodeModel(network, classes, card=card)
+        classes = {name: len(data.label(name).codes.unique()) for name in sensitive}
+        adversaries = {f"of {name}": adversary(config.dimension, number) for name, number in classes.items()}
+    scale = nn.Parameter(torch.tensor(0.0))  # ln of the factor of squared distances
+    model = CodeModel(card, network=network, scale=scale, adversaries=nn.ModuleDict(adversaries))
     card["start"] = begin(network.encoder, config.start)
     return model
 
 
-class _Judge:
-    """Episodes of validation images. State: the outputs of a frozen encoder."""
-
-    def __init__(self, model: CodeModel, data: LabelledImages, target: str) -> None:
-        config, draw = model.config, torch.Generator().manual_seed(0)
-        rows = Sampler(data.label(target), config.validation_episode).draw(config.validation_episodes, draw)
-        drawn, self._places = rows.unique(return_inverse=True)
-        self._model, self._shot = model, config.validation_shot
-        self._images, self._classes = data.images[drawn], data.label(target).codes[drawn]
-        self._frozen: Tensor | None = None
-
-    def accuracy(self) -> float:
-        """The mean over all episodes, of codes with the noise of the settings, by plain means.
-
-        It compares epochs, and takes a tenth of the time of `measure_served`.
-        """
-        return episode_accuracies(self._codes(), self._places, shot=self._shot).mean().item()
-
-    def measure_served(self) -> float:
-        """The same by a service's answers, for the card."""
-        return float(_answers(self._model, self._codes(), self._places, shot=self._shot)[0].mean())
-
-    def calibration(self) -> dict[str, Any]:
-        """The receivers' settings of prototypes; see calibration.measure_prototypes."""
-        codes = (self._model.codes(self._images), self._codes(), self._classes)
-        way, code = self._model.config.validation_way, self._model.code
-        return measure_prototypes(*codes, way=way, shot=self._shot, code=code)
+def _judge(
+    model: CodeModel, data: LabelledImages, target: str
+) -> tuple[Callable[[], float], Callable[[], None]]:
+    """Two functions: one compares epochs by validation images, the other completes the card in the end."""
+    config, draw = model.config, torch.Generator().manual_seed(0)
+    rows = Sampler(data.label(target), config.validation_episode).draw(config.validation_episodes, draw)
+    drawn, places = rows.unique(return_inverse=True)
+    images, classes, shot = data.images[drawn], data.label(target).codes[drawn], config.validation_shot
+    encoder, outputs = model.network.encoder, None
+    if isinstance(encoder, PretrainedEncoder) and not encoder.encoder.rate:
+        outputs = model.infer(model.encode_images, images)
 
     @torch.no_grad()
-    def _codes(self) -> Tensor:
-        model = self._model.eval()
-        encoder = model.network.encoder
-        if isinstance(encoder, PretrainedEncoder) and not encoder.encoder.rate:
-            if self._frozen is None:
-                self._frozen = in_batches(model.encode_images, self._images)
-            numbers = model.network.code(self._frozen)
+    def codes() -> Tensor:
+        if outputs is None:
+            numbers = model.infer(model.numbers, images)
         else:
-            numbers = in_batches(model.numbers, self._images)
-        return release_numbers(numbers.cpu(), model.config, torch.Generator().manual_seed(0))
+            numbers = model.eval().network.code(to_device(outputs, device_of(model))).cpu()
+        return release_numbers(numbers, config, torch.Generator().manual_seed(0))
+
+    def accuracy() -> float:
+        """By plain means, in a tenth of the time of a service's answers."""
+        return episode_accuracies(codes(), places, shot=shot).mean().item()
+
+    def finish() -> None:
+        """Measures the receivers' settings, see calibration.measure_prototypes, and their answers."""
+        shown, way = (model.codes(images), codes(), classes), config.validation_way
+        model.card["prototypes"] = measure_prototypes(*shown, way=way, shot=shot, code=model.code)
+        answers, _ = _answers(model, codes(), places, shot=shot)
+        model.card["validation_accuracy"] = float(answers.mean())
+
+    return accuracy, finish

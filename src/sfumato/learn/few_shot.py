@@ -13,7 +13,6 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import pydantic
@@ -23,7 +22,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from sfumato import artefacts
-from sfumato.base.hardware import autocast, device_of, resolve, to_device
+from sfumato.base.hardware import autocast, resolve, to_device
 from sfumato.data.labelled import LabelledImages, split_by_class
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
@@ -35,10 +34,10 @@ from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.gallery import answers_of_episodes
 from sfumato.learn.method import (
     Episodic,
+    Model,
     Precision,
     Spec,
     check_least,
-    in_batches,
     load_model,
     make_portable,
     protection_of,
@@ -55,8 +54,6 @@ from sfumato.networks.weights import initial_weights
 from sfumato.protect import Protection, enlarge
 from sfumato.protect.parameters import cell_in_pixels
 from sfumato.protect.release import artefact_of, cell_of
-
-_KIND, _CHECKPOINT = "few-shot", "few-shot checkpoint"
 
 # Clean and released (B, C, H, W) uint8 images of an episode; in pretraining also the (B,) classes of as many.
 Batch = tuple[Tensor, Tensor, Tensor | None]
@@ -144,26 +141,17 @@ FS_PIC_CELEBA = FewShotConfig(way=5, shot=5, queries=5, epochs=200, patience=20)
 FS_PIC_MINIIMAGENET = FewShotConfig(way=5, shot=5, queries=15, epochs=200, patience=20)
 
 
-class FewShotModel(nn.Module):
-    """An encoder, with a denoiser in front or without. State: their weights.
+class FewShotModel(Model):
+    """An encoder, with a denoiser in front or without.
 
     It was trained with `protection`; the networks see means of square cells of a side of `cell` pixels.
     """
 
-    def __init__(
-        self,
-        encoder: nn.Module,
-        denoiser: nn.Module | None,
-        *,
-        protection: Protection,
-        cell: int,
-        card: dict[str, Any],
-    ) -> None:
-        super().__init__()
-        self.encoder, self.denoiser = encoder, denoiser
-        self.protection, self.cell, self.card = protection, cell, card
-        # Measurably faster on a processor, the more so in bfloat16 (benchmarks/episode.py).
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    kind = "few-shot"
+    protection: Protection
+    cell: int
+    encoder: nn.Module
+    denoiser: nn.Module | None
 
     def forward(self, protected: Tensor) -> tuple[Tensor, Tensor]:
         """(N, C, h, w) float32, as `prepare` makes it -> the same denoised, and (N, D) embeddings.
@@ -185,19 +173,7 @@ class FewShotModel(nn.Module):
 
     def embed(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 images, from `Release.images()` -> (N, D) float32 embeddings."""
-        return self._infer(released, lambda images: self(images)[1])
-
-    @torch.no_grad()
-    def fit_encoder(self, released: Tensor, codes: Tensor) -> None:
-        """Standardises and whitens the outputs of an encoder that was trained before; others stay."""
-        if not isinstance(self.encoder, PretrainedEncoder):
-            return
-        encoder = self.encoder.encoder
-
-        def raw(images: Tensor) -> Tensor:
-            return encoder.raw(images if self.denoiser is None else self(images)[0])
-
-        self.encoder.fit(self._infer(released, raw), codes)
+        return self.infer(lambda images: self(self.prepare(images))[1], released)
 
     def denoise(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 released images -> uint8 denoised ones; unchanged without a denoiser.
@@ -209,18 +185,13 @@ class FewShotModel(nn.Module):
         size = (released.shape[2], released.shape[3])
 
         def restore(images: Tensor) -> Tensor:
-            return enlarge(to_uint8(self(images)[0]).cpu(), cell=self.cell, size=size)
+            return enlarge(to_uint8(self(self.prepare(images))[0]).cpu(), cell=self.cell, size=size)
 
-        return self._infer(released, restore)
-
-    @torch.no_grad()
-    def _infer(self, released: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-        device = device_of(self.eval())
-        return in_batches(lambda part: function(self.prepare(to_device(part, device))).cpu(), released)
+        return self.infer(restore, released)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an artefact."""
-        card = {"kind": _KIND, "cell": self.cell, **make_portable(self.card)}
+        card = {"kind": self.kind, "cell": self.cell, **make_portable(self.card)}
         artefacts.save(path, self.state_dict(), card)
 
 
@@ -247,7 +218,7 @@ class _Card(artefacts.Card):
 
 
 def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> FewShotModel:
-    """Reads a model that `FewShotModel.save` wrote.
+    """Reads a saved model.
 
     `encoder`: a module of the same architecture, for a model that was trained with the user's own. Raises
     ArtefactError: damaged, foreign, or the weights do not fit the encoder.
@@ -263,7 +234,7 @@ def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> F
         return make_untrained(card["channels"], config, protection, encoder=encoder, card=card)
 
     cure = "pass the encoder module that it was trained with" if encoder is None else "another architecture"
-    return load_model(path, kind=_KIND, schema=_Card, untrained=make, cure=f" ({cure})")
+    return load_model(path, kind=FewShotModel.kind, schema=_Card, untrained=make, cure=f" ({cure})")
 
 
 @torch.no_grad()
@@ -309,7 +280,9 @@ def make_untrained(
         if config.denoiser_depth is not None:
             denoiser = DnCNN(channels, depth=config.denoiser_depth, width=config.denoiser_width)
     card = card or {"precision": resolve(config.precision)}
-    return FewShotModel(encoder, denoiser, protection=protection, cell=cell, card=card)
+    model = FewShotModel(card, encoder=encoder, denoiser=denoiser)
+    model.protection, model.cell = protection, cell
+    return model
 
 
 def train(
@@ -328,7 +301,8 @@ def train(
 ) -> FewShotModel:
     """Trains by Algorithm 1 and returns the model of the epoch with the best validation accuracy.
 
-    Every image is protected anew in every episode, by seeded noise: these copies stay with the trainer.
+    Every image is protected anew in every episode, by seeded noise: these copies stay with the trainer. See
+    also learn.method.
 
     Args:
         data: clean images to train on.
@@ -337,7 +311,6 @@ def train(
         validation: images of other classes for early stopping; None holds back 15% of the classes.
         encoder: any module from (N, C, H, W) float images to (N, D), which is trained in place and sees every
             pixel unless config.cell is set; None for the one that config names.
-        seed, checkpoint, progress, losses, device: see learn.method.
 
     Raises DataError: too few classes or images for an episode, or no label `config.within`.
     """
@@ -355,13 +328,30 @@ def train(
     model = make_untrained(channels, config, protection, encoder=encoder, **more)
     if encoder is None:
         card["start"] = begin(model.encoder, config.start)
-    judge = _Validation(validation, target, protection, config, seed)
     model.to(device)
     classes, codes = data.label(target).codes.unique(return_inverse=True)
+    # One fixed set of validation episodes, of images protected once each.
+    sampler = _sampler(validation, target, config, config.validation_episode)
+    order = torch.Generator().manual_seed(seed)
+    rows, places = sampler.draw(config.validation_episodes, order).unique(return_inverse=True)
+    # The last number separates this noise from that of every epoch.
+    asked = protection.release(validation.images[rows], seeded_noise(seed, config.epochs)).images()
+
+    def judge() -> float:
+        return episode_accuracies(model.embed(asked), places, shot=config.validation_shot).mean().item()
 
     def fit_encoder() -> None:
-        if isinstance(model.encoder, PretrainedEncoder):
-            model.fit_encoder(protection.release(data.images, seeded_noise(seed, 0)).images(), codes)
+        """Standardises and whitens the outputs of an encoder that was trained before; others stay."""
+        if not isinstance(model.encoder, PretrainedEncoder):
+            return
+        released, encoder = protection.release(data.images, seeded_noise(seed, 0)), model.encoder.encoder
+
+        def raw(images: Tensor) -> Tensor:
+            ready = model.prepare(images)
+            return encoder.raw(ready if model.denoiser is None else model(ready)[0])
+
+        with torch.no_grad():
+            model.encoder.fit(model.infer(raw, released.images()), codes)
 
     fit_encoder()
     if any(parameter.requires_grad for parameter in model.parameters()):
@@ -379,14 +369,15 @@ def train(
         patience = {"patience": config.patience, "patient_from": config.pretraining_epochs}
         steps = config.episodes_per_epoch // config.episodes_per_step
         more = {"checkpoint": checkpoint, "progress": episodes, "losses": losses, **patience}
-        accuracy = partial(judge.accuracy, model)
-        fit(run, batches, step, epochs=config.epochs, steps=steps, judge=accuracy, **more)
+        fit(run, batches, step, epochs=config.epochs, steps=steps, judge=judge, **more)
         card |= {**run.outcome, "curve": run.curve}
         if isinstance(model.encoder, PretrainedEncoder) and not model.encoder.encoder.rate:
             fit_encoder()  # to the denoised images
     else:  # every learning part was computed in closed form
-        card |= {"epochs": 0, "validation_accuracy": judge.accuracy(model)}
-    judge.measure(model)
+        card |= {"epochs": 0, "validation_accuracy": judge()}
+    known, shape = validation.label(target).codes[rows].numpy(), config.validation_episode
+    refusal, reason = measure_refusal(model.embed(asked).numpy(), known, way=shape.way, shot=shape.shot)
+    card |= {"refusal": None if refusal is None else refusal.card(), "no_refusal": reason}
     card["made_of"] = artefact_of(protection)
     return model
 
@@ -405,7 +396,7 @@ def make_step(
     layers = nn.ParameterDict({"classifier": torch.zeros(outputs)} if all(outputs) else {})
     identity = {"cell": model.cell, **model.card}
     rate = adam(config.learning_rate)
-    run = Run(model, rate, kind=_CHECKPOINT, identity=identity, beside=layers, device=device)
+    run = Run(model, rate, kind="few-shot checkpoint", identity=identity, beside=layers, device=device)
 
     def loss_of(batch: Batch) -> Tensor:
         clean, released = (to_device(part, run.device) for part in batch[:2])
@@ -478,34 +469,6 @@ def _batches(
             yield [batch(rows) for rows in step]
 
     return of_epoch
-
-
-class _Validation:
-    """One fixed set of validation episodes, of images protected once each."""
-
-    def __init__(
-        self, data: LabelledImages, target: str, protection: Protection, config: FewShotConfig, seed: int
-    ) -> None:
-        sampler = _sampler(data, target, config, config.validation_episode)
-        generator = torch.Generator().manual_seed(seed)
-        drawn, self._rows = sampler.draw(config.validation_episodes, generator).unique(return_inverse=True)
-        # The last number separates this noise from that of every epoch.
-        self._released = protection.release(data.images[drawn], seeded_noise(seed, config.epochs)).images()
-        self._codes = data.label(target).codes[drawn]
-        self._shot = config.validation_shot
-
-    def accuracy(self, model: FewShotModel) -> float:
-        """Mean over the episodes."""
-        return episode_accuracies(model.embed(self._released), self._rows, shot=self._shot).mean().item()
-
-    def measure(self, model: FewShotModel) -> None:
-        """Adds its refusal to a model's card, see calibration.measure_refusal."""
-        measured, reason = measure_refusal(
-            *(model.embed(self._released).numpy(), self._codes.numpy()),
-            way=self._rows.shape[1],
-            shot=self._shot,
-        )
-        model.card |= {"refusal": None if measured is None else measured.card(), "no_refusal": reason}
 
 
 def evaluate(

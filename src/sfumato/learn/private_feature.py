@@ -24,7 +24,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato import artefacts
 from sfumato.base.hardware import autocast, device_of, to_device
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import seed_of
@@ -33,6 +32,7 @@ from sfumato.images import check_batch
 from sfumato.learn import method
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.method import (
+    Model,
     Precision,
     as_input,
     check_apart,
@@ -133,47 +133,40 @@ class CloudSide(nn.Module):
         return torch.as_tensor(self.analyser(self.decoder(features).unflatten(1, self._between)))
 
 
-class FeatureModel(nn.Module):
+class FeatureModel(Model):
     """A device side that extracts a private feature, and a cloud side that reads attributes from it.
 
-    State: their weights, and those of an adversary while it is trained."""
+    State: their weights, and those of an adversary while it is trained. `protect.feature` applies the device
+    side.
+    """
 
-    def __init__(self, device: DeviceSide, cloud: CloudSide, *, card: dict[str, Any]) -> None:
-        super().__init__()
-        self.device, self.cloud, self.card = device, cloud, card
-        self.adversary: nn.Module | None = None
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    @property
-    def classes(self) -> dict[str, tuple[str, ...]]:
-        """Target -> the names of its classes."""
-        return {target: tuple(names) for target, names in self.card["classes"].items()}
+    kind = KIND
+    device: DeviceSide
+    cloud: CloudSide
+    adversary: nn.Module | None
 
     @property
     def covariance(self) -> Tensor:
         """(d, d), of the features of the training images: C of Procedure 2."""
         return self.device.covariance
 
-    @torch.no_grad()
     def features(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32, without noise. Raises DataError for other sizes."""
         if self.is_network:
             raise ConfigError("a network without auto-encoder has no feature: train a simple variant of it")
-        return self._infer(self.device, images)
+        return self._of_images(self.device, images)
 
-    @torch.no_grad()
     def classify(self, images: Tensor) -> dict[str, Tensor]:
         """(N, C, H, W) uint8 -> target -> (N, classes) float32 logits, by both sides, without noise.
 
         Raises DataError for other sizes.
         """
-        return self.by_target(self._infer(self.outputs, images))
+        return self.by_target(self._of_images(self.outputs, images))
 
-    def _infer(self, function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    def _of_images(self, function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         check_batch(images)
         check_shape(images, self.card["shape"], "extractor")
-        device = device_of(self.eval())
-        return in_batches(lambda part: function(as_input(part, device)), images).to(images.device)
+        return self.infer(lambda part: function(as_input(part, part.device)), images)
 
     @property
     def is_network(self) -> bool:
@@ -190,7 +183,6 @@ class FeatureModel(nn.Module):
         """The same by the attribute network alone, past the auto-encoder."""
         return torch.as_tensor(self.cloud.analyser(self.device.extractor(images)))
 
-    @torch.no_grad()
     def attributes(self, features: Tensor) -> dict[str, Tensor]:
         """(N, d) finite features, noisy or not -> target -> (N, classes) float32 logits."""
         if self.is_network:
@@ -202,18 +194,12 @@ class FeatureModel(nn.Module):
             raise DataError(f"features of {tuple(features.shape)}: this model reads (N, {wanted})")
         if not features.isfinite().all():
             raise DataError("features that are not finite: leave these images out")
-        device = device_of(self.eval())
-        logits = in_batches(lambda part: self.cloud(part.to(device)), features)
-        return self.by_target(logits.to(features.device))
+        return self.by_target(self.infer(self.cloud, features))
 
     def by_target(self, logits: Tensor) -> dict[str, Tensor]:
         """(N, outputs) -> target -> its columns."""
         sizes = [len(names) for names in self.card["classes"].values()]
         return dict(zip(self.card["classes"], logits.split(sizes, dim=1), strict=True))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model as an artefact, whose device side `protect.feature` applies."""
-        artefacts.save(path, self.state_dict(), {"kind": KIND, **self.card})
 
 
 class _Card(FeatureCard):
@@ -224,7 +210,7 @@ class _Card(FeatureCard):
 
 
 def load(path: str | os.PathLike[str]) -> FeatureModel:
-    """Reads a model that `FeatureModel.save` wrote. Raises ArtefactError: damaged, foreign, another kind."""
+    """Reads a saved model. Raises ArtefactError for any other file."""
     return load_model(path, kind=KIND, schema=_Card, untrained=lambda card: make_untrained(card, seed=0))
 
 
@@ -253,7 +239,7 @@ def make_untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
             f"dimension={dimension} is more than the {between.numel()} outputs of layer "
             f"{card['config']['cut']}: choose fewer, or another cut"
         )
-    return FeatureModel(device, cloud, card=card)
+    return FeatureModel(card, device=device, cloud=cloud, adversary=None)
 
 
 def codes_of(model: FeatureModel, data: LabelledImages) -> Tensor:
@@ -402,13 +388,6 @@ def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
     model.eval()
 
 
-def measure(model: FeatureModel, images: Tensor) -> None:
-    """Gives a model C of Procedure 2, of the features of (N, C, H, W) uint8 images; to a network, nothing."""
-    if not model.is_network:
-        features = model.features(images).double()
-        model.device.covariance.copy_(features.T.cov().reshape_as(model.device.covariance))
-
-
 # The settings of a stage and those after it.
 _OF_LATER_STAGES = {
     "simple": {"variant", "beta", "private_epochs", "pairs"},
@@ -467,7 +446,7 @@ def train(
     losses: Callable[[Tensor], None] | None = None,
     device: torch.device | None = None,
 ) -> FeatureModel:
-    """Trains by Procedure 1 and returns the model of the last epoch.
+    """Trains by Procedure 1 and returns the model of the last epoch. See also learn.method.
 
     Args:
         data: clean images to train on.
@@ -476,7 +455,6 @@ def train(
         validation: other images, whose accuracies go on the card; their identities may be new.
         begin: a model of an earlier stage, of the same data, seed and settings up to there. Only later stages
             are then trained, with a new optimiser.
-        seed, checkpoint, progress, losses, device: see learn.method.
 
     Raises DataError for what `trainable` refuses, and ConfigError for no such layer, for one whose output has
     fewer dimensions than the feature, and for an unsuitable `begin`.
@@ -511,7 +489,9 @@ def train(
     model.adversary = None
     card["epochs"] = run.epoch
     settle(model, data.images[_order(data, seed, config.epochs)[1]], batch=config.batch)
-    measure(model, data.images)
+    if not model.is_network:  # C of Procedure 2
+        features = model.features(data.images).double()
+        model.device.covariance.copy_(features.T.cov().reshape_as(model.device.covariance))
     card["accuracies"] = None if validation is None else evaluate(model, validation)
     return model
 
