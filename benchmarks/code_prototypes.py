@@ -19,13 +19,13 @@ from torch import Tensor
 from sfumato import data
 from sfumato.learn import code as codes
 from sfumato.learn.code_prototypes import CodePrototypes, Spread
-from sfumato.learn.gallery import order
+from sfumato.learn.gallery import hashes_of, order
 from sfumato.learn.prototypes import prototype_logits
 from sfumato.learn.refusal import Refusal
 from sfumato.protect.code import Code
 
 WAY, QUERIES, MOST = 5, 5, 20
-LABELS = [str(number) for number in range(WAY)]
+HASHES = hashes_of([str(number) for number in range(WAY)])
 SHOTS = ((1,), (5,), (20,), (1, 5, 20))
 SETTINGS: tuple[dict[str, float], ...] = (
     {"bits": 16},
@@ -77,7 +77,7 @@ def compare(
                 scores["likelihood"] = likelihoods(queries, middles, code, made)
             for name, logits in scores.items():
                 asked = zip(queries.numpy(), -logits.numpy(), truth, strict=True)
-                hits[name].append(float(np.mean([order(q, LABELS, d)[0] == own for q, d, own in asked])))
+                hits[name].append(float(np.mean([order(q, HASHES, d)[0] == own for q, d, own in asked])))
             squared, own = scores["posterior"].neg().min(1)
             accepted += [
                 bool(refusal.accepts(np.array(distance), known[row].item()))

@@ -27,7 +27,6 @@ from sfumato.data.worlds.same_scenes import Sets
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
-from sfumato.learn import same_scenes as costs
 from sfumato.learn.augmentation import augment
 from sfumato.learn.calibration import measure_prototypes
 from sfumato.learn.code_prototypes import of_card
@@ -55,6 +54,9 @@ from sfumato.protect.code import KIND, Code, check_noise, signs
 from sfumato.protect.vectors import MOST_BITS
 
 _CHECKPOINT, _PRETRAINING = "code checkpoint", "code pretraining"
+# Of the costs of the same scenes; others were compared by studies/accelerator/releases.py at 258aef2f.
+_PAIRS, _SETS = 5.0, 100.0
+_FROM, _UNTIL = 0.2, 0.5  # shares of a training, between which the weight of these rises
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +72,7 @@ class CodeConfig(Episodic):
         pretraining_epochs: the first epochs, which train the encoder to classify; see pretrain.
         balance: the weight of the imbalance of bits, which should be 1 as often as -1 and independent of
             each other, in an episode.
-        same_scenes: the weight of the cost of learn.same_scenes; 1, or 0 to leave it out. For drawn people.
+        same_scenes: the weight of `same_scenes_cost`; 1, or 0 to leave it out. For drawn people.
         against: the weight of the reversed gradient of adversaries, who name the sensitive labels
             from the code; 0 for no adversaries.
         flip: each bit is flipped with this probability in training.
@@ -297,14 +299,14 @@ def train(
         images = augment(data.images[rows], draw, flips=config.flips, shifts=config.shifts)
         return model.encode_images(images)
 
-    def height() -> float:
+    def weight() -> float:
         """The weight of the cost of the same scenes, in this epoch."""
         done = (run.epoch - config.pretraining_epochs) / (config.epochs - config.pretraining_epochs)
-        return config.same_scenes * costs.height(done)
+        return config.same_scenes * height(done)
 
     def step(rows: Tensor) -> Tensor:
         outputs, of_set = encode(rows.flatten()), None
-        if same_scenes is not None and height():
+        if same_scenes is not None and weight():
             of_set = same_scenes(draw)  # (P, S, C, H, W)
             outputs = torch.cat([outputs, model.encode_images(of_set.flatten(0, 1))])
         numbers = model.network.code(outputs)
@@ -312,14 +314,14 @@ def train(
         loss = episode_loss(model, numbers, config, draw)
         if of_set is not None:
             both = torch.stack([others, release_numbers(others, config, draw)])
-            loss = loss + height() * costs.cost(*both.unflatten(1, of_set.shape[:2]))
+            loss = loss + weight() * same_scenes_cost(*both.unflatten(1, of_set.shape[:2]))
         for name, codes in secrets.items():
             guesses = model.adversaries[f"of {name}"](reverse_gradient(numbers, config.against))
             loss = loss + functional.cross_entropy(guesses, to_device(codes[rows.flatten()], run.device))
         return run.minimise(loss)
 
     def judge_epoch() -> float | None:
-        return judge() if judge is not None and height() == config.same_scenes else None
+        return judge() if judge is not None and weight() == config.same_scenes else None
 
     if config.pretraining_epochs and not (checkpoint and Path(checkpoint).exists()):
         run.epoch = config.pretraining_epochs
@@ -429,6 +431,36 @@ def imbalance(numbers: Tensor) -> Tensor:
     correlations = about.T @ about - torch.eye(numbers.shape[1], device=numbers.device)
     pairs = max(1, numbers.shape[1] * (numbers.shape[1] - 1))
     return mean.square().mean() + correlations.square().sum() / pairs
+
+
+def height(done: float) -> float:
+    """The share of the same scenes' weight after this share of the training: the task comes first."""
+    return min(1.0, max(0.0, (done - _FROM) / (_UNTIL - _FROM)))
+
+
+def same_scenes_cost(numbers: Tensor, codes: Tensor) -> Tensor:
+    """The cost of one set of people in the same scenes, of what codes tell of the person.
+
+    Source: ours; docs/papers.md, "Codes". A code of a task still reveals a little of the person: each bit is
+    set a few hundredths more often, or less, than in codes of others, and many releases add this up. Two
+    images of one scene (the same hat, light, pose and background) differ only in the person: their codes
+    should not differ. It is the variance between people in a scene, and that of people's mean codes.
+
+    (P, S, d) of P people in the same S scenes: numbers before their sign, and codes as released.
+    """
+    return _PAIRS * numbers.var(0).mean() + _SETS * shift(codes)
+
+
+def shift(codes: Tensor) -> Tensor:
+    """The variance of people's mean codes, mean over bits. (P, S, d) in the same scenes, S even.
+
+    The same scenes for everybody remove the task from it, and the product of the differences in two halves of
+    the scenes has no bias from chance: it is 0 on average, and may be negative, if codes reveal no person.
+    """
+    halves = codes.unflatten(1, (2, -1)).mean(2)  # (P, 2, d)
+    about = halves - halves.mean(0)
+    variance: Tensor = (about[:, 0] * about[:, 1]).sum(0).mean() / (len(codes) - 1)
+    return variance
 
 
 def make_untrained(

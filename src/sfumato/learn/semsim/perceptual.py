@@ -26,8 +26,8 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress
 from sfumato.learn.method import check_known, check_least, in_batches
+from sfumato.learn.semsim import triplets
 from sfumato.learn.semsim.judgements import Judgements, resize
-from sfumato.learn.semsim.training import Judged, triplets
 from sfumato.networks import SqueezeNet
 from sfumato.networks.encoders.squeeze_net import STAGES
 from sfumato.networks.stage_distance import KINDS, LEAST_SIZE, StageDistance
@@ -87,6 +87,11 @@ class Looked:
     shares: Tensor  # (M,) float from 0 to 1, of people who recognised it; a majority's word is 0 or 1
     originals: range  # their numbers, range(N)
     source: str  # of the images
+
+    @property
+    def recognised(self) -> Tensor:
+        """(M,) bool, by the majority."""
+        return self.shares > 0.5
 
     def of_originals(self, chosen: Tensor) -> "Looked":
         """Only the reconstructions of some originals, (n,) int64; numbers stay."""
@@ -188,7 +193,7 @@ def _follow(
     for epoch in range(config.epochs):
         order = torch.Generator().manual_seed(seed_of(seed, 0, epoch))
         recognised = torch.rand(len(looked.shares), generator=order) < looked.shares
-        answered = Judged(looked.of, recognised, looked.originals, looked.source)  # by one person each
+        answered = replace(looked, shares=recognised.float())  # by one person each
         # (M, 2) reconstructions; below 0: an original itself
         groups = triplets(answered, order)[:, 1:] - len(looked.originals)
         for rows in torch.randperm(len(groups), generator=order).tensor_split(steps):
