@@ -30,21 +30,9 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler, Shape, largest, seed_of
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch
+from sfumato.learn import method
 from sfumato.learn.augmentation import augment
 from sfumato.learn.fit import Progress, Run, adam, fit
-from sfumato.learn.method import (
-    Model,
-    Names,
-    Precision,
-    as_input,
-    check_least,
-    check_shape,
-    classes_of,
-    codes_of,
-    count_in_words,
-    load_model,
-    training_card,
-)
 from sfumato.learn.private_feature import reverse_gradient
 from sfumato.learn.start import begin
 from sfumato.networks import Conv4, Predictor, UNet
@@ -66,12 +54,6 @@ class MaskConfig:
     The paper gives `keep`, `predictor_batches` and the networks.
 
     Attributes:
-        keep: the share of the pixels to reveal, above 0 and below 1.
-        adversarial: False trains without adversarial steps, the paper's baseline.
-        predictor_batches: main steps before each adversarial one.
-        masker_width: filters of the U-Net at full resolution; twice as many after each halving.
-        levels: how often it halves.
-        selection: "straight-through", masks of 0 and 1; or "soft", the paper's: see `split`.
         anneal_from: the share revealed in the first epoch; it falls to `keep` over the first half of the
             epochs. None: `keep` from the start.
         against: the weight of the reversed gradient of an Adversary, who distinguishes people by the shown
@@ -81,15 +63,15 @@ class MaskConfig:
             which the networks are then trained, without the paper's adversarial steps.
     """
 
-    keep: float = 0.25
-    adversarial: bool = True
-    predictor_batches: int = 3
+    keep: float = 0.25  # the share of the pixels to reveal, above 0 and below 1
+    adversarial: bool = True  # False trains without adversarial steps, the paper's baseline
+    predictor_batches: int = 3  # main steps before each adversarial one
     batch: int = 64
     epochs: int = 20
     learning_rate: float = 1e-3
-    masker_width: int = 16
-    levels: int = 3
-    selection: str = "straight-through"
+    masker_width: int = 16  # filters of the U-Net at full resolution; twice as many after each halving
+    levels: int = 3  # how often it halves
+    selection: str = "straight-through"  # masks of 0 and 1; or "soft", the paper's: see `split`
     anneal_from: float | None = None
     flips: bool = False
     against: float = 0.0
@@ -105,7 +87,7 @@ class MaskConfig:
             raise ConfigError(
                 f"anneal_from={self.anneal_from:g}: from keep={self.keep:g} to 1, or null to begin with keep"
             )
-        check_least(self, batch=2, predictor_batches=1, epochs=1, masker_width=1, levels=1, against=0)
+        method.check_least(self, batch=2, predictor_batches=1, epochs=1, masker_width=1, levels=1, against=0)
         for name, known in (("selection", SELECTIONS), ("values", RELEASES)):
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name}={getattr(self, name)}: choose {' or '.join(known)}")
@@ -133,7 +115,7 @@ def adversarial_at(config: MaskConfig, step: int) -> bool:
     return config.adversarial and step % (config.predictor_batches + 1) == config.predictor_batches
 
 
-class MaskModel(Model):
+class MaskModel(method.Model):
     """A masker, and the classifier that was trained with it, for `protect.parse("mask:artefact=PATH")`."""
 
     kind = KIND
@@ -148,7 +130,7 @@ class MaskModel(Model):
     def scores(self, images: Tensor) -> Tensor:
         """The soft mask. (N, C, H, W) uint8 of the training's size -> (N, 1, H, W) float32 in [0, 1]."""
         check_batch(images)
-        check_shape(images, self.card["shape"], "mask")
+        method.check_shape(images, self.card["shape"], "mask")
         self.eval()
         return pixel_scores(self.masker, images.to(device_of(self))).to(images.device)
 
@@ -164,7 +146,7 @@ class MaskModel(Model):
 
         def guess(part: Tensor) -> Tensor:
             with autocast(self.card["precision"], part.device):
-                logits: Tensor = self.predictor(as_input(part, part.device))
+                logits: Tensor = self.predictor(method.as_input(part, part.device))
             return logits.float().argmax(1)
 
         return self.infer(guess, released)
@@ -174,8 +156,8 @@ class _Card(MaskCard):
     """The card of both networks: the device side needs less."""
 
     config: MaskConfig  # type: ignore[assignment]
-    classes: Names
-    precision: Precision
+    classes: method.Names
+    precision: method.Precision
 
 
 def load(path: str | os.PathLike[str]) -> MaskModel:
@@ -184,12 +166,12 @@ def load(path: str | os.PathLike[str]) -> MaskModel:
     def make(card: dict[str, Any]) -> MaskModel:
         return make_untrained(card, MaskConfig(**card["config"]), seed=0)
 
-    return load_model(path, kind=KIND, schema=_Card, untrained=make)
+    return method.load_model(path, kind=KIND, schema=_Card, untrained=make)
 
 
 def evaluate(model: MaskModel, data: LabelledImages) -> float:
     """The share of images that the predictor names by the pixels that a device would show."""
-    codes = codes_of(data, model.card["target"], model.classes, "mask")
+    codes = method.codes_of(data, model.card["target"], model.classes, "mask")
     return (model.classify(model.mask_images(data.images)) == codes).double().mean().item()
 
 
@@ -244,7 +226,7 @@ def episodes_of_people(people: LabelledImages, sensitive: str, *, batch: int) ->
     there = int((label.codes.unique(return_counts=True)[1] >= 2).sum())
     if there < 2:
         raise DataError(
-            f"{people.name}: {count_in_words(there)} of label {sensitive!r} with two images, and an "
+            f"{people.name}: {method.count_in_words(there)} of label {sensitive!r} with two images, and an "
             "adversary learns to distinguish people: choose another label, or add images"
         )
     way = max(2, min(there, batch // 2))
@@ -279,7 +261,7 @@ def train(
     Raises DataError and ConfigError for what `trainable` refuses, and for people whom no adversary needs.
     """
     classes = trainable(data, config, target, validation)  # fails now, not after an epoch
-    codes = codes_of(data, target, classes, "mask")
+    codes = method.codes_of(data, target, classes, "mask")
     people = data if people is None else people
     if (config.against > 0) != (sensitive is not None):
         raise ConfigError(
@@ -290,10 +272,10 @@ def train(
     if sensitive is not None:
         if sensitive == target:
             raise DataError(f"{target!r} is target and sensitive: a mask cannot both show and hide it")
-        check_shape(people.images, data.images.shape[1:], "mask", f"{people.name}: ")
+        method.check_shape(people.images, data.images.shape[1:], "mask", f"{people.name}: ")
         sampler = episodes_of_people(people, sensitive, batch=config.batch)
     own = {"classes": list(classes), "target": target, "sensitive": sensitive, "validation": validation}
-    card = training_card(data, config, seed=seed, device=device, **own)
+    card = method.training_card(data, config, seed=seed, device=device, **own)
     card["people"] = None if sampler is None else people.digest
     model = make_untrained(card, config, seed=seed)
     training = Training(model, config, device=device)
@@ -335,7 +317,7 @@ def trainable(
     data: LabelledImages, config: MaskConfig, target: str, *others: LabelledImages | None
 ) -> tuple[str, ...]:
     """The classes of the training images, if a mask can be trained on them. Raises DataError, ConfigError."""
-    classes = classes_of(data, target, "mask", *others)
+    classes = method.classes_of(data, target, "mask", *others)
     height, width = data.images.shape[2:]
     least = max(2**config.levels, 16)
     if min(height, width) < least:
@@ -416,7 +398,7 @@ class Training:
         revealed, _ = self._mask(people)
         with self._autocast():
             restored, embedded = adversary(reverse_gradient(revealed, self._config.against))
-        restoring = functional.mse_loss(restored, as_input(people, self.run.device))
+        restoring = functional.mse_loss(restored, method.as_input(people, self.run.device))
         return self.run.minimise(loss + (restoring + adversary.naming_loss(embedded, way)))
 
     def obfuscator_step(self, images: Tensor) -> Tensor:
@@ -438,7 +420,7 @@ class Training:
 
     def _mask(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """(B, C, H, W) uint8 -> x_p and x_o, float32; for a shape, the masks themselves."""
-        ready = as_input(images, self.run.device)
+        ready = method.as_input(images, self.run.device)
         with self._autocast():
             unbounded = self.model.masker(ready)
         scores = unbounded.float().sigmoid()

@@ -29,23 +29,8 @@ from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.episodes import seed_of
 from sfumato.errors import DataError
 from sfumato.images import to_float
-from sfumato.learn import fit
+from sfumato.learn import fit, method
 from sfumato.learn.augmentation import POLICIES, apply, augment, mixup
-from sfumato.learn.method import (
-    Model,
-    Names,
-    Precision,
-    Spec,
-    check_known,
-    check_least,
-    check_shape,
-    classes_of,
-    codes_of,
-    in_batches,
-    load_model,
-    protection_of,
-    training_card,
-)
 from sfumato.learn.of_vectors import logistic_regression
 from sfumato.learn.start import START_FIELD, begin
 from sfumato.networks.classifiers import CLASSIFIERS, check_network, make_classifier
@@ -72,8 +57,6 @@ class ClassifierConfig:
             before, see networks.pretrained, with a linear layer on it.
         optimiser: "adam", or "sgd": Nesterov momentum of 0.9, weight decay of 5e-4, and a rate that falls to
             0 along a cosine over all epochs; the SemSim paper has 0.1 for it.
-        policy: see `augmentation.apply`.
-        mixup: whether images, and their labels, are mixed with others of the batch, see `augmentation`.
     """
 
     network: str = "predictor"
@@ -85,15 +68,15 @@ class ClassifierConfig:
     optimiser: str = "adam"
     flips: bool = False
     shifts: int = 0
-    policy: str = "none"
-    mixup: bool = False
+    policy: str = "none"  # see `augmentation.apply`
+    mixup: bool = False  # whether images, and their labels, are mixed with others of the batch
     precision: str = "auto"
 
     def __post_init__(self) -> None:
         check_network(self.network, CLASSIFIERS, what="network")
-        check_least(self, batch=2, epochs=1, patience=1, shifts=0)
-        check_known("optimiser", self.optimiser, OPTIMISERS)
-        check_known("policy", self.policy, POLICIES)
+        method.check_least(self, batch=2, epochs=1, patience=1, shifts=0)
+        method.check_known("optimiser", self.optimiser, OPTIMISERS)
+        method.check_known("policy", self.policy, POLICIES)
 
 
 @dataclass(frozen=True)
@@ -123,7 +106,7 @@ class Accuracy:
         return f"{100 * self.mean:.1f}% ({low:.1f} to {high:.1f}; {self.images:,} images, {self.spec})"
 
 
-class ClassifierModel(Model):
+class ClassifierModel(method.Model):
     """A network from released images to classes."""
 
     kind = "classifier"
@@ -147,9 +130,9 @@ class ClassifierModel(Model):
 class _Card(artefacts.Card):
     config: ClassifierConfig
     shape: artefacts.ImageShape
-    classes: Names
-    precision: Precision
-    spec: Spec = "none"
+    classes: method.Names
+    precision: method.Precision
+    spec: method.Spec = "none"
     made_of: artefacts.Sha256 | None = None
     shapes: bool = False
 
@@ -164,10 +147,10 @@ def load(path: str | os.PathLike[str]) -> ClassifierModel:
 
     def make(card: dict[str, Any]) -> ClassifierModel:
         if "spec" in card:
-            card["spec"] = protection_of(card["spec"], card.get("made_of"), path).spec
+            card["spec"] = method.protection_of(card["spec"], card.get("made_of"), path).spec
         return make_untrained(card, ClassifierConfig(**card["config"]), seed=0)
 
-    return load_model(path, kind=ClassifierModel.kind, schema=_Card, untrained=make)
+    return method.load_model(path, kind=ClassifierModel.kind, schema=_Card, untrained=make)
 
 
 def train(
@@ -199,9 +182,9 @@ def train(
     Raises DataError for what `trainable` refuses, and for shapes of a protection that shows all pixels.
     """
     classes = trainable(data, target, config.network)
-    codes = codes_of(data, target, classes, "classifier")
+    codes = method.codes_of(data, target, classes, "classifier")
     own = {"classes": list(classes), "target": target, "validation": validation, "spec": protection.spec}
-    card = training_card(data, config, seed=seed, device=device, **own)
+    card = method.training_card(data, config, seed=seed, device=device, **own)
     card |= {"made_of": artefact_of(protection), "shapes": shapes}
     card["config"]["network"] = on_card(config.network)
     model = make_untrained(card, config, seed=seed)
@@ -271,7 +254,7 @@ def _fit_head(
 
     @torch.no_grad()
     def raw(released: Tensor) -> Tensor:
-        return in_batches(lambda part: encoder.raw(to_float(to_device(part, device))), released)
+        return method.in_batches(lambda part: encoder.raw(to_float(to_device(part, device))), released)
 
     outputs = [raw(each) for released in releases for each in (released, released.flip(3))[: 1 + flips]]
     encoder.standardise(torch.cat(outputs))
@@ -314,7 +297,7 @@ def trainable(
             make_classifier(network, (channels, height, width), 2)
     except DataError as error:
         raise DataError(f"{data.name}: {error}") from error
-    return classes_of(data, target, "classifier", *others)
+    return method.classes_of(data, target, "classifier", *others)
 
 
 def make_untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> ClassifierModel:
@@ -329,8 +312,8 @@ def _release_for_test(
     model: ClassifierModel, data: LabelledImages, protection: Protection, noise: Noise, target: str
 ) -> tuple[Tensor, Tensor]:
     """Released images for a test, and their codes."""
-    check_shape(data.images, model.card["shape"], "classifier", f"{data.name}: ")
-    codes = codes_of(data, target, model.classes, "classifier")
+    method.check_shape(data.images, model.card["shape"], "classifier", f"{data.name}: ")
+    codes = method.codes_of(data, target, model.classes, "classifier")
     return _release(model, protection, data, noise), codes
 
 

@@ -27,22 +27,12 @@ from sfumato.data.worlds.same_scenes import Sets
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
+from sfumato.learn import method
 from sfumato.learn.augmentation import augment
 from sfumato.learn.calibration import measure_prototypes
 from sfumato.learn.code_prototypes import of_card
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.gallery import answers_of_episodes
-from sfumato.learn.method import (
-    Episodic,
-    Model,
-    as_input,
-    check_apart,
-    check_least,
-    classes_of,
-    in_batches,
-    make_portable,
-    training_card,
-)
 from sfumato.learn.private_feature import adversary, reverse_gradient
 from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototypical_loss
 from sfumato.learn.start import START_FIELD, begin
@@ -60,34 +50,28 @@ _FROM, _UNTIL = 0.2, 0.5  # shares of a training, between which the weight of th
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodeConfig(Episodic):
+class CodeConfig(method.Episodic):
     """The settings of training the encoder of a code; for those that are not here see learn.method.
 
     Attributes:
-        bits: b, of a code of bits, up to 64; or
-        numbers: d, of a code of numbers.
         encoder: a name of networks.classifiers.ENCODERS; or one that was trained before, see
             networks.pretrained, which is frozen unless its `rate` is set.
-        side: images are shrunk to this height and width first, or None.
-        pretraining_epochs: the first epochs, which train the encoder to classify; see pretrain.
         balance: the weight of the imbalance of bits, which should be 1 as often as -1 and independent of
             each other, in an episode.
-        same_scenes: the weight of `same_scenes_cost`; 1, or 0 to leave it out. For drawn people.
         against: the weight of the reversed gradient of adversaries, who name the sensitive labels
             from the code; 0 for no adversaries.
-        flip: each bit is flipped with this probability in training.
         norm, noise: numbers are clipped to this L2 norm, with Gaussian noise of this variance in training.
     """
 
-    bits: int | None = None
-    numbers: int | None = None
+    bits: int | None = None  # b, of a code of bits, up to 64; or
+    numbers: int | None = None  # d, of a code of numbers
     encoder: str = "conv4"
     start: str = field(default="drawn", metadata=START_FIELD)
-    side: int | None = None
+    side: int | None = None  # images are shrunk to this height and width first, or not at all
     way: int = 20
     shot: int = 5
     queries: int = 5
-    pretraining_epochs: int = 0
+    pretraining_epochs: int = 0  # the first ones, which train the encoder to classify; see pretrain
     epochs: int = 60
     episodes_per_epoch: int = 25
     patience: int = 12
@@ -98,9 +82,9 @@ class CodeConfig(Episodic):
     learning_rate: float = 2e-3
     halve_every: int = 12
     balance: float = 0.1
-    same_scenes: float = 0.0
+    same_scenes: float = 0.0  # the weight of `same_scenes_cost`, or 0 to leave it out: for drawn people
     against: float = 0.0
-    flip: float | None = None
+    flip: float | None = None  # each bit is flipped with this probability in training
     norm: float | None = None
     noise: float | None = None
     flips: bool = False
@@ -113,7 +97,7 @@ class CodeConfig(Episodic):
         if (self.flip is not None and self.bits is None) or (self.norm is not None and self.numbers is None):
             raise ConfigError("flip is for bits, norm and noise are for numbers: leave out the others")
         least = {"epochs": 1, "episodes_per_epoch": 1, "patience": 1, "halve_every": 1, "shifts": 0}
-        check_least(self, **least, validation_episodes=2, balance=0, same_scenes=0, against=0)
+        method.check_least(self, **least, validation_episodes=2, balance=0, same_scenes=0, against=0)
         if not 0 <= self.pretraining_epochs < self.epochs:
             raise ConfigError(
                 f"pretraining_epochs={self.pretraining_epochs}: from 0 to {self.epochs - 1}, below epochs"
@@ -148,7 +132,7 @@ def check_size(*, bits: int | None, numbers: int | None) -> None:
         raise ConfigError(f"numbers={numbers}: from 1 to 4096")
 
 
-class CodeModel(Model):
+class CodeModel(method.Model):
     """An encoder in training. State: its weights, the scale of distances, and adversaries."""
 
     kind = KIND
@@ -163,11 +147,11 @@ class CodeModel(Model):
 
     def numbers(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32 from -1 to 1, before signs and noise."""
-        return torch.as_tensor(self.network(as_input(images, device_of(self))))
+        return torch.as_tensor(self.network(method.as_input(images, device_of(self))))
 
     def encode_images(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, D) float32, the output of the encoder."""
-        return self.network.encode(as_input(images, device_of(self)))
+        return self.network.encode(method.as_input(images, device_of(self)))
 
     def codes(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32 as a receiver computes with them, without noise."""
@@ -185,7 +169,7 @@ class CodeModel(Model):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the encoder as an artefact, for `code:artefact=FILE`."""
         network = {f"network.{name}": each for name, each in self.network.state_dict().items()}
-        artefacts.save(path, network, {"kind": KIND, **make_portable(self.card)})
+        artefacts.save(path, network, {"kind": KIND, **method.make_portable(self.card)})
 
 
 def of_any_length(config: CodeConfig) -> CodeConfig:
@@ -274,7 +258,7 @@ def train(
         raise ConfigError(
             f"same_scenes={config.same_scenes:g} and {given} of such scenes: give both, or neither"
         )
-    check_apart(data, [target], sensitive, "code")
+    method.check_apart(data, [target], sensitive, "code")
     label = data.label(target)
     sampler = Sampler(label, config.episode)
     model = make_untrained(data, config, target=target, sensitive=sensitive, validation=validation, seed=seed)
@@ -394,7 +378,7 @@ def _fit_encoder(model: CodeModel, data: LabelledImages, class_of: Tensor, *, fl
         return encoder.raw(network.shrink(to_float(to_device(part, device_of(model)))))
 
     with torch.no_grad():
-        outputs = [in_batches(raw, each) for each in (data.images, data.images.flip(3))[: 1 + flips]]
+        outputs = [method.in_batches(raw, each) for each in (data.images, data.images.flip(3))[: 1 + flips]]
     network.encoder.fit(torch.cat(outputs), class_of.repeat(len(outputs)))
     return None if encoder.rate else torch.stack([whitened(encoder.scale(each)) for each in outputs])
 
@@ -474,8 +458,8 @@ def make_untrained(
 ) -> CodeModel:
     """Makes the model of some data and settings, with their start and initial weights from `seed`."""
     own: dict[str, Any] = {"target": target, "sensitive": list(sensitive), "validation": validation}
-    card = training_card(data, config, seed=seed, **own)
-    card["classes"] = len(classes_of(data, target, "code"))
+    card = method.training_card(data, config, seed=seed, **own)
+    card["classes"] = len(method.classes_of(data, target, "code"))
     card["config"]["encoder"] = on_card(config.encoder)
     channels, height, width = data.images.shape[1:]
     try:

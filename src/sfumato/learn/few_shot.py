@@ -28,21 +28,11 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ConfigError
 from sfumato.images import to_float, to_uint8
+from sfumato.learn import method
 from sfumato.learn.augmentation import augment
 from sfumato.learn.calibration import measure_refusal
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.gallery import answers_of_episodes
-from sfumato.learn.method import (
-    Episodic,
-    Model,
-    Precision,
-    Spec,
-    check_least,
-    load_model,
-    make_portable,
-    protection_of,
-    training_card,
-)
 from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototypical_loss
 from sfumato.learn.refusal import Refusal
 from sfumato.learn.start import START_FIELD, begin
@@ -60,7 +50,7 @@ Batch = tuple[Tensor, Tensor, Tensor | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FewShotConfig(Episodic):
+class FewShotConfig(method.Episodic):
     """The settings of training a few-shot model; for those that are not here see learn.method.
 
     The defaults are the paper's for CelebA, with Conv-4. Images are varied before they are protected, by
@@ -75,8 +65,6 @@ class FewShotConfig(Episodic):
             frozen unless its `rate` is set. Ignored if `train` is given a module.
         widths: of the four blocks of "resnet12"; None for those of the paper, 64, 128, 256 and 512. Half of
             each is a quarter of the operations.
-        denoiser_depth: layers of the DnCNN in front, 8 in the paper; None for no denoiser.
-        denoiser_width: its filters, 64 in the paper.
         cell: the networks see an image as the means of square cells of this side; 1 for every pixel,
             as in the paper. None: as the protection releases it, at a fraction of the operations.
         pretraining_epochs: the first epochs, in which the encoder learns to classify all training classes by
@@ -98,8 +86,8 @@ class FewShotConfig(Episodic):
     halve_every: int = 20
     encoder: str = "conv4"
     start: str = field(default="drawn", metadata=START_FIELD)
-    denoiser_depth: int | None = 8
-    denoiser_width: int = 64
+    denoiser_depth: int | None = 8  # layers of the DnCNN in front, 8 in the paper; None for no denoiser
+    denoiser_width: int = 64  # its filters, 64 in the paper
     cell: int | None = None
     pretraining_epochs: int = 0
     flips: bool = False
@@ -112,17 +100,9 @@ class FewShotConfig(Episodic):
     def __post_init__(self) -> None:
         check_network(self.encoder, ENCODERS, what="encoder")
         check_widths(self.encoder, self.widths)
-        check_least(
-            self,
-            denoiser_depth=2,
-            epochs=1,
-            episodes_per_epoch=1,
-            episodes_per_step=1,
-            patience=1,
-            halve_every=1,
-            validation_episodes=1,
-            cell=1,
-            shifts=0,
+        least = {"epochs": 1, "episodes_per_epoch": 1, "patience": 1, "halve_every": 1, "shifts": 0}
+        method.check_least(
+            self, **least, episodes_per_step=1, validation_episodes=1, denoiser_depth=2, cell=1
         )
         if self.episodes_per_epoch % self.episodes_per_step:
             raise ConfigError(
@@ -141,7 +121,7 @@ FS_PIC_CELEBA = FewShotConfig(way=5, shot=5, queries=5, epochs=200, patience=20)
 FS_PIC_MINIIMAGENET = FewShotConfig(way=5, shot=5, queries=15, epochs=200, patience=20)
 
 
-class FewShotModel(Model):
+class FewShotModel(method.Model):
     """An encoder, with a denoiser in front or without.
 
     It was trained with `protection`; the networks see means of square cells of a side of `cell` pixels.
@@ -191,15 +171,15 @@ class FewShotModel(Model):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an artefact."""
-        card = {"kind": self.kind, "cell": self.cell, **make_portable(self.card)}
+        card = {"kind": self.kind, "cell": self.cell, **method.make_portable(self.card)}
         artefacts.save(path, self.state_dict(), card)
 
 
 class _Card(artefacts.Card):
     config: FewShotConfig
-    spec: Spec
+    spec: method.Spec
     channels: artefacts.Channels
-    precision: Precision
+    precision: method.Precision
     cell: artefacts.Side
     shape: artefacts.ImageShape | None = None
     made_of: artefacts.Sha256 | None = None
@@ -228,13 +208,13 @@ def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> F
         cell, settings = card.pop("cell"), dict(card["config"])
         if settings.get("widths") is not None:
             settings["widths"] = tuple(settings["widths"])  # JSON has lists
-        protection = protection_of(card["spec"], card.get("made_of"), path)
+        protection = method.protection_of(card["spec"], card.get("made_of"), path)
         card["spec"] = protection.spec
         config = replace(FewShotConfig(**settings), cell=cell)
         return make_untrained(card["channels"], config, protection, encoder=encoder, card=card)
 
     cure = "pass the encoder module that it was trained with" if encoder is None else "another architecture"
-    return load_model(path, kind=FewShotModel.kind, schema=_Card, untrained=make, cure=f" ({cure})")
+    return method.load_model(path, kind=FewShotModel.kind, schema=_Card, untrained=make, cure=f" ({cure})")
 
 
 @torch.no_grad()
@@ -317,13 +297,12 @@ def train(
     if validation is None:  # other classes
         parts = split_by_class(data.label(target).codes, shares=(0.85, 0.15, 0.0), seed=seed)
         data, validation = data.rows(parts["train"]), data.rows(parts["validation"])
-    draw = _batches(data, protection, config, target, seed)
+    sampler = _sampler(data, target, config, config.episode)
     channels, *sides = data.images.shape[1:]
-    named = on_card(config.encoder)
     own = {"spec": protection.spec, "channels": channels, "target": target}
-    card = training_card(data, config, seed=seed, device=device, **own)
-    card["config"]["encoder"] = named
-    card["encoder"] = named if encoder is None else type(encoder).__name__
+    card = method.training_card(data, config, seed=seed, device=device, **own)
+    card["config"]["encoder"] = on_card(config.encoder)
+    card["encoder"] = on_card(config.encoder) if encoder is None else type(encoder).__name__
     more: dict[str, Any] = {"card": card, "seed": seed, "size": tuple(sides)}
     model = make_untrained(channels, config, protection, encoder=encoder, **more)
     if encoder is None:
@@ -331,14 +310,14 @@ def train(
     model.to(device)
     classes, codes = data.label(target).codes.unique(return_inverse=True)
     # One fixed set of validation episodes, of images protected once each.
-    sampler = _sampler(validation, target, config, config.validation_episode)
-    order = torch.Generator().manual_seed(seed)
-    rows, places = sampler.draw(config.validation_episodes, order).unique(return_inverse=True)
+    judged, order = config.validation_episode, torch.Generator().manual_seed(seed)
+    drawn = _sampler(validation, target, config, judged).draw(config.validation_episodes, order)
+    rows, places = drawn.unique(return_inverse=True)
     # The last number separates this noise from that of every epoch.
     asked = protection.release(validation.images[rows], seeded_noise(seed, config.epochs)).images()
 
     def judge() -> float:
-        return episode_accuracies(model.embed(asked), places, shot=config.validation_shot).mean().item()
+        return episode_accuracies(model.embed(asked), places, shot=judged.shot).mean().item()
 
     def fit_encoder() -> None:
         """Standardises and whitens the outputs of an encoder that was trained before; others stay."""
@@ -359,8 +338,24 @@ def train(
         run, step = make_step(model, config, outputs=(len(classes), size), device=device)
 
         def batches(epoch: int) -> Iterator[list[Batch]]:
+            """The episodes, or pretraining batches, of each step of an epoch, protected anew."""
             run.set_rate(config.rate_at(epoch))
-            return draw(epoch)
+            order, noise = torch.Generator().manual_seed(seed_of(seed, epoch)), seeded_noise(seed, epoch)
+            pretraining = epoch < config.pretraining_epochs
+            moved: dict[str, Any] = {"flips": config.flips, "shifts": config.shifts, "warps": config.warps}
+
+            def batch(rows: Tensor) -> Batch:
+                images = augment(data.images[rows], order, **moved)
+                released = protection.release(images, noise).images()
+                return images, released, codes[rows] if pretraining else None
+
+            if pretraining:
+                size = config.way * (config.shot + config.queries)
+                drawn = torch.randint(len(data), (config.episodes_per_epoch, size), generator=order)
+            else:
+                drawn = sampler.draw(config.episodes_per_epoch, order).flatten(1)  # (E, N * (K + Q))
+            for step in drawn.split(config.episodes_per_step):
+                yield [batch(rows) for rows in step]
 
         def episodes(done: int, planned: int) -> None:
             if progress is not None:
@@ -375,8 +370,8 @@ def train(
             fit_encoder()  # to the denoised images
     else:  # every learning part was computed in closed form
         card |= {"epochs": 0, "validation_accuracy": judge()}
-    known, shape = validation.label(target).codes[rows].numpy(), config.validation_episode
-    refusal, reason = measure_refusal(model.embed(asked).numpy(), known, way=shape.way, shot=shape.shot)
+    known = validation.label(target).codes[rows].numpy()
+    refusal, reason = measure_refusal(model.embed(asked).numpy(), known, way=judged.way, shot=judged.shot)
     card |= {"refusal": None if refusal is None else refusal.card(), "no_refusal": reason}
     card["made_of"] = artefact_of(protection)
     return model
@@ -443,34 +438,6 @@ def _sampler(data: LabelledImages, target: str, config: FewShotConfig, shape: Sh
     return Sampler(data.label(target), shape, None if config.within is None else data.label(config.within))
 
 
-def _batches(
-    data: LabelledImages, protection: Protection, config: FewShotConfig, target: str, seed: int
-) -> Callable[[int], Iterator[list[Batch]]]:
-    """The episodes, or pretraining batches, of each step of an epoch, protected anew."""
-    sampler = _sampler(data, target, config, config.episode)
-    codes = data.label(target).codes.unique(return_inverse=True)[1]
-
-    def of_epoch(epoch: int) -> Iterator[list[Batch]]:
-        order, noise = torch.Generator().manual_seed(seed_of(seed, epoch)), seeded_noise(seed, epoch)
-        pretraining = epoch < config.pretraining_epochs
-
-        def batch(rows: Tensor) -> Batch:
-            images = augment(
-                data.images[rows], order, flips=config.flips, shifts=config.shifts, warps=config.warps
-            )
-            return images, protection.release(images, noise).images(), codes[rows] if pretraining else None
-
-        if pretraining:
-            size = config.way * (config.shot + config.queries)
-            drawn = torch.randint(len(data), (config.episodes_per_epoch, size), generator=order)
-        else:
-            drawn = sampler.draw(config.episodes_per_epoch, order).flatten(1)  # (E, N * (K + Q))
-        for step in drawn.split(config.episodes_per_step):
-            yield [batch(rows) for rows in step]
-
-    return of_epoch
-
-
 def evaluate(
     model: FewShotModel,
     data: LabelledImages,
@@ -485,19 +452,16 @@ def evaluate(
 ) -> Accuracy:
     """Mean accuracy over test episodes, on images protected once each.
 
-    A device releases an image once, for any number of episodes: only images that an episode draws are
-    protected and embedded.
-
+    Only images that an episode draws are protected and embedded, once for any number of episodes.
     `data` are clean images of new classes, and `protection` is None for that of the training. The episodes of
     a seed do not depend on the model or the protection, so models are compared on the same ones. Raises
     DataError: too few classes or images for an episode.
     """
-    protection = protection or model.protection
-    sampler = Sampler(data.label(target), Shape(way=way, shot=shot, queries=queries))
-    generator = torch.Generator().manual_seed(seed)
-    drawn, rows = sampler.draw(episodes, generator).unique(return_inverse=True)
+    protection, shape = protection or model.protection, Shape(way=way, shot=shot, queries=queries)
+    drawn = Sampler(data.label(target), shape).draw(episodes, torch.Generator().manual_seed(seed))
+    drawn, rows = drawn.unique(return_inverse=True)
     embeddings = model.embed(protection.release(data.images[drawn], seeded_noise(seed)).images())
     answers = answers_of_episodes(
         embeddings.numpy(), rows.numpy(), shot=shot, refusal=Refusal.of_card(model.card.get("refusal"))
     )
-    return Accuracy.of_answers(answers, drawn[rows][:, :, shot:], sampler.shape, protection.spec)
+    return Accuracy.of_answers(answers, drawn[rows][:, :, shot:], shape, protection.spec)

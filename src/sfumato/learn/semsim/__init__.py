@@ -44,24 +44,17 @@ __all__ = ["SEMSIM", "Judgements", "SemSimConfig", "SemSimModel", "combine", "re
 class SemSimConfig:
     """The settings of training SemSim, also those of learn.method; the defaults are the paper's.
 
-    Attributes:
-        network: "resnet50", "resnet18", "resnet152" or "lenet".
-        margin: how much farther an unrecognised reconstruction must be.
-        normalised: whether embeddings have length 1, and distances are at most 2.
-        size: side of the images in pixels, after resizing.
-        batch: reconstructions a step, at most. Each comes with its original and, in a triplet, a partner.
-        learning_rate: of SGD; the published code has 0.05, over 100 epochs.
-        momentum: Nesterov's, which the paper does not mention; the published code has it.
+    `batch` counts reconstructions: each comes with its original and, in a triplet, a partner.
     """
 
-    network: str = "resnet50"
-    margin: float = 1.0
-    normalised: bool = True
-    size: int = 32
+    network: str = "resnet50"  # or "resnet18", "resnet152", "lenet"
+    margin: float = 1.0  # how much farther an unrecognised reconstruction must be
+    normalised: bool = True  # whether embeddings have length 1, and distances are at most 2
+    size: int = 32  # side of the images in pixels, after resizing
     epochs: int = 200
     batch: int = 128
-    learning_rate: float = 0.1
-    momentum: float = 0.0
+    learning_rate: float = 0.1  # of SGD; the published code has 0.05, over 100 epochs
+    momentum: float = 0.0  # Nesterov's, which the paper does not mention; the published code has it
     precision: str = "auto"
 
     def __post_init__(self) -> None:

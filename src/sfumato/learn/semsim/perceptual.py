@@ -44,26 +44,19 @@ _HELD_OUT, _OTHERS = 1, 2  # draws from a seed, apart from those of epochs
 class PerceptualConfig:
     """The settings of learning the weights.
 
-    Attributes:
-        terms: of each stage: "relative" to other images, "placed" as in LPIPS, or "both"; see
-            networks.stage_distance.
-        stages: how many of the last stages of SqueezeNet count, 1 to 9.
-        others: the most originals that serve as other images.
-        margin: how much farther an unrecognised reconstruction must be.
-        size: side of the images in pixels, after resizing.
-        epochs: of all reconstructions; 0 leaves the weights equal, and only the probability is learned.
-        calibrated_on: the share of originals for the curve of probability; no weight is learned from them.
+    `terms` of each stage: "relative" to other images, "placed" as in LPIPS, or "both"; see
+    networks.stage_distance.
     """
 
     terms: str = "relative"
-    stages: int = 3
-    others: int = 64
-    margin: float = 1.0
-    size: int = 64
-    epochs: int = 100
+    stages: int = 3  # how many of the last stages of SqueezeNet count, 1 to 9
+    others: int = 64  # the most originals that serve as other images
+    margin: float = 1.0  # how much farther an unrecognised reconstruction must be
+    size: int = 64  # side of the images in pixels, after resizing
+    epochs: int = 100  # of all reconstructions; 0 leaves the weights equal: only the probability is learned
     batch: int = 128
     learning_rate: float = 0.05
-    calibrated_on: float = 0.2
+    calibrated_on: float = 0.2  # the share of originals for the curve; no weight is learned from them
 
     def __post_init__(self) -> None:
         check_known("kind of terms", self.terms, TERMS)
