@@ -1,6 +1,8 @@
 """A study file: what it may say, what is said about mistakes in it, and the cells it stands for."""
 
+import itertools
 import pickle
+import re
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict
@@ -184,6 +186,42 @@ def test_a_study_that_is_like_another_has_its_settings_and_changes_some(tmp_path
     first, second = grid.load(tmp_path / "study.yaml"), grid.load(tmp_path / "second.yaml")
     assert (second.name, second.task.way, second.task.shot) == ("second", 3, 1)
     assert (second.data, second.seeds, second.specs) == (first.data, first.seeds, ["none"])
+
+
+def test_a_study_that_varies_settings_is_one_study_for_each_combination():
+    vary = {"adversary.copies": [1, 5], "task.shot": [1, 2], "task.folds": [1, 2]}
+    config = grid.parse({"data": "faces", "protections": ["blur:radius=1"], "title": "T", "vary": vary})
+    made = grid.variants(config)
+    assert [tuple(varied.values()) for varied, _ in made] == list(itertools.product(*vary.values()))
+    for varied, own in made:
+        assert (own.adversary.copies, own.task.shot, own.task.folds) == tuple(varied.values())
+        assert own.meta.shot == own.task.shot
+        assert own.seeds == list(range(own.task.folds))
+    varied, own = made[-1]
+    assert own.title == "T (adversary.copies: 5, task.shot: 2, task.folds: 2)"
+    unvaried = grid.parse({"data": "faces", "protections": ["blur:radius=1"]})
+    assert grid.variants(unvaried) == [({}, unvaried)]
+
+
+@pytest.mark.parametrize(
+    ("vary", "message"),
+    [
+        ("{adversary.steps: []}", "vary: adversary.steps=[]: give values, each once"),
+        ("{adversary.steps: [1, 1]}", "vary: adversary.steps=[1, 1]: give values, each once"),
+        ("{adversary.step: [1]}", "vary: adversary.step: 1: adversary: no key 'step': did you mean 'steps'"),
+        ("{adversary.steps: [1, many]}", "vary: adversary.steps: many: adversary.steps='many'"),
+        ("{protections: [[none]]}", "vary: protections cannot vary: a spec lists values itself"),
+        ("{seeds: [[0], [1]]}", "vary: seeds cannot vary"),
+        ("{vary: [{}]}", "vary: vary cannot vary"),
+        ("{vary.task.shot: [[1]]}", "vary: vary.task.shot cannot vary"),
+        (f"{{task.shot: {list(range(1, 12))}, task.way: {list(range(2, 13))}}}", "121 combinations"),
+        ("[task.shot]", "vary=['task.shot']"),
+        ("{task.shot: 1}", "vary.task.shot=1"),
+    ],
+)
+def test_what_cannot_vary_is_named_when_the_file_is_read(tmp_path: Path, vary: str, message: str):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        grid.load(study_file(tmp_path, f"data: faces\nprotections: [blur:radius=1]\nvary: {vary}\n"))
 
 
 @pytest.mark.parametrize("missing", ["data", "protections"])

@@ -1,14 +1,18 @@
+import csv
 import json
 import shutil
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional
+from typer.testing import CliRunner
 
 from sfumato import data, protect
 from sfumato.attack import undo
+from sfumato.cli.app import app
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, DataError, SpecError
 from sfumato.learn import adversarial_mask, classifier, meta
 from sfumato.networks import DlibResNet, align
@@ -18,6 +22,7 @@ from sfumato.study.description import description
 from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.progress import Progress
 from sfumato.study.parts import kinds
+from sfumato.study.records import unpack
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
@@ -128,12 +133,66 @@ def test_images_for_the_first_screen_are_recorded_of_the_recommended_setting_alo
     few = {**SETTINGS, "attacks": [], "measures": [], "tells": False, "embeddings": False, "pictures": 1}
     config = grid.parse({**few, "learners": ["clean"]})
     for recommended in (None, "blur:radius=1"):
-        monkeypatch.setattr(run, "_find_recommended", lambda config, directory, spec=recommended: spec)
+        monkeypatch.setattr(
+            run, "_find_recommended", lambda config, directory, number, spec=recommended: spec
+        )
         run.run(config, tmp_path)
         shown = [r["cell"]["protection"] for r in records_of(tmp_path).values() if r["kind"] == "examples"]
         listed = json.loads((tmp_path / "study.json").read_text())["cells"]
         assert shown == [recommended] * (recommended is not None)
         assert [one["cell"]["protection"] for one in listed if one["kind"] == "examples"] == shown
+
+
+def test_a_study_that_varies_a_setting_shares_a_folder_and_has_a_result_for_each_value(tmp_path):
+    few = {
+        **SETTINGS,
+        "protections": ["blur:radius=1"],
+        "learners": ["clean"],
+        "attacks": ["reidentify-values"],
+    }
+    few |= {"measures": [], "tells": False, "embeddings": False, "pictures": 0, "seeds": [0]}
+    varied = {**few, "vary": {"adversary.copies": [1, 2], "task.shot": [1, 2]}}
+    file, run_folder = tmp_path / "mine.yaml", tmp_path / "run"
+    file.write_text(json.dumps(varied))
+
+    def command(*arguments):
+        made = CliRunner().invoke(app, ["study", *map(str, arguments)])
+        assert made.exit_code == 0, made.output
+        return made.stdout
+
+    said = command("run", file, "--out", run_folder)
+    assert said.count("no recommendation") == 4
+    command("rows", run_folder, tmp_path / "mine.jsonl")
+    records = records_of(run_folder)
+    # Two values of each key: accuracies do not depend on the adversary, nor attacks on the shots.
+    made = Counter(record["kind"] for record in records.values())
+    assert (made["accuracy"], made["attack"]) == (2 * 2, 2)
+    assert not any("varied" in record for record in records.values())
+    for place in (run_folder, tmp_path / "mine.jsonl"):
+        loaded = report.load_all(place)
+        assert [study["varied"] for study, _ in loaded] == [
+            {"adversary.copies": copies, "task.shot": shot} for copies in (1, 2) for shot in (1, 2)
+        ]
+        for study, own in loaded:
+            assert study["adversary"]["copies"] == study["varied"]["adversary.copies"]
+            assert study["task"]["shot"] == study["varied"]["task.shot"]
+            assert Counter(record.kind for record in own) == Counter(
+                cell.kind for cell in kinds.cells(grid.parse(few))
+            )
+            assert all(record.varied == study["varied"] for record in own)
+        with pytest.raises(DataError, match=r"this run varies adversary\.copies, task\.shot, and each value"):
+            report.load(place)
+    for number in (1, 4):
+        page = report.page_of(run_folder, number).read_text()
+        assert f"mine (adversary.copies: {1 + number // 4}, task.shot: {1 + number // 4})" in page
+    for name in ("accuracy", "reidentification", "frontier"):
+        lines = list(csv.reader((run_folder / "tables" / f"{name}.csv").read_text().splitlines()))
+        assert lines[0][:3] == ["adversary.copies", "task.shot", "protection"]
+        assert {tuple(line[:2]) for line in lines[1:]} == {("1", "1"), ("1", "2"), ("2", "1"), ("2", "2")}
+    again = tmp_path / "again"
+    unpack(tmp_path / "mine.jsonl", again)
+    assert records_of(again) == records
+    assert command("report", again, "--json") == command("report", run_folder, "--json")
 
 
 def test_what_is_not_protected_is_identical(finished):

@@ -1,8 +1,10 @@
 """A study file: the protections, learners and attacks to compare. YAML in, a checked configuration out."""
 
+import itertools
+import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.attack.sets import SIZES
 from sfumato.attack.undo import InversionConfig, RestorationConfig
 from sfumato.base.hardware import device_named
-from sfumato.base.settings import check_keys, check_settings, override, read_yaml
+from sfumato.base.settings import check_keys, check_settings, override, read_yaml, yaml_of
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError, did_you_mean, shorten
@@ -29,7 +31,8 @@ from sfumato.study.specs import Named, expand, in_full
 from sfumato.study.vocabulary import ATTACKS, FEW_SHOT, LEARNERS, MEASURES, RECONSTRUCTIONS
 
 BOARD = Path(__file__).with_name("board.yaml")
-_MOST = 100  # turns, and further shapes of episodes, of each kind
+_MOST = 100  # turns, further shapes of episodes of each kind, and combinations of values that vary
+_FIXED = ("name", "title", "protections", "seeds", "board", "vary")  # keys that cannot vary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +193,7 @@ class StudyConfig:
         pictures: images of the picture grid; 0 for none.
         embeddings: whether to draw embeddings by t-SNE.
         board: whether to check that adversaries can have worked on each release; see study.board.
+        vary: dotted key -> its values: a study of each combination, in one folder; see variants.
     """
 
     name: str = "study"
@@ -221,6 +225,7 @@ class StudyConfig:
     pictures: int = 3
     embeddings: bool = True
     board: bool = False
+    vary: dict[str, list[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, chosen, known in (
@@ -392,7 +397,39 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
     if not isinstance(config.data.get("source"), str):
         raise ConfigError(f"{where}: data: no source: write data: faces, or data: {{source: folder:photos}}")
     config.specs  # noqa: B018 - every spec is checked now, not after an hour
+    variants(config, where)
     return config
+
+
+def variants(config: StudyConfig, where: str = "study") -> list[tuple[dict[str, Any], StudyConfig]]:
+    """Each combination of the values of `vary`, the last key fastest, and the study with it.
+
+    Raises:
+        ConfigError: a key or value that is wrong, or a key that cannot vary.
+    """
+    for key, values in config.vary.items():
+        if config.board or key.partition(".")[0] in _FIXED:
+            cure = "a spec lists values itself, as blur:radius=1,2, and seeds are a list; write another file"
+            raise ConfigError(f"{where}: vary: {shorten(key)} cannot vary: {cure}")
+        if not values or len(set(map(yaml_of, values))) < len(values):
+            raise ConfigError(f"{where}: vary: {key}={shorten(yaml_of(values))}: give values, each once")
+    if (count := math.prod(map(len, config.vary.values()))) > _MOST:
+        raise ConfigError(f"{where}: vary: {count:,} combinations of values: at most {_MOST}")
+    if not config.vary:
+        return [({}, config)]
+    made = []
+    for combination in itertools.product(*config.vary.values()):
+        varied = dict(zip(config.vary, combination, strict=True))
+        words = yaml_of(varied)[1:-1]
+        title = f"{config.title or config.name} ({words})"
+        settings = asdict(replace(config, title=title, vary={}))
+        if config.task.folds == 1 and config.seeds == [0]:
+            del settings["seeds"]  # so that folds can vary, and
+        del settings["meta"]["way"], settings["meta"]["shot"]  # so can episodes: `parse` adds all of these
+        for key, value in varied.items():
+            override(settings, f"{key}={yaml_of(value)}")
+        made.append((varied, parse(settings, f"{where}: vary: {words}")))
+    return made
 
 
 def on_encoder(config: StudyConfig, encoder: str) -> StudyConfig:

@@ -19,6 +19,22 @@ def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
     """Reads a study and the records of its cells, from the folder of a run or a file of its rows.
 
     Raises:
+        DataError: see load_all; or the study varies a setting, so that it has a result for each value.
+    """
+    made, *others = load_all(directory)
+    if others:
+        varied = ", ".join(made[0]["varied"])
+        raise DataError(
+            f"{directory}: this run varies {varied}, and each value has its own result: read them by "
+            "`sfumato study report`, or run a study file without vary, with the value of your choice"
+        )
+    return made
+
+
+def load_all(directory: str | os.PathLike[str]) -> list[tuple[Study, list[Record]]]:
+    """Reads what `load` does, for a study with `vary` once for each combination of its values.
+
+    Raises:
         DataError: there is no study; or a record is damaged, or two are of the same cell: it names them.
     """
     (path, study), *contents = read_run(Path(directory))
@@ -27,7 +43,7 @@ def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
             raise DataError(f"{path}: {key!r} is missing: run the study again")
     listed = {cell["digest"] for cell in study["cells"]}
     names = names_of(study["protections"])
-    records: dict[str, tuple[str, Record]] = {}
+    records: dict[tuple[str, str], tuple[str, Record]] = {}
     for path, content in contents:
         try:
             record = parse_record(rename(content, names))
@@ -36,13 +52,20 @@ def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
         # Records of an earlier version of the study may lie here still, and be wanted again.
         if record.digest not in listed:
             continue
-        if record.name in records:
+        entry = str(record.varied), record.name
+        if entry in records:
             raise DataError(
-                f"{records[record.name][0]} and {path.rpartition('/')[2]} record the same cell: "
+                f"{records[entry][0]} and {path.rpartition('/')[2]} record the same cell: "
                 "delete the one that is out of date"
             )
-        records[record.name] = (path, record)
-    return rename(study, names), [records[name][1] for name in sorted(records)]
+        records[entry] = (path, record)
+    made = []
+    for own in study.get("vary", [{}]):
+        varied = own.get("varied", {})
+        cells = [cell for cell in study["cells"] if cell.get("varied", {}) == varied]
+        kept = [records[entry][1] for entry in sorted(records) if entry[0] == str(varied)]
+        made.append((rename({**study, **own, "cells": cells}, names), kept))
+    return made
 
 
 def parse_record(content: Mapping[str, Any]) -> Record:
