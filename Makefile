@@ -108,7 +108,6 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/lake.py --warps 0.2
 	$(BIN)/python studies/lake.py --encoder resnet12 --warps 0.2
 	$(BIN)/python studies/lake.py --encoder resnet12 --warps 0.2 --within
-	$(BIN)/sfumato study run studies/omniglot-transfer.yaml
 	$(BIN)/sfumato study run studies/glyphs.yaml
 	$(BIN)/python studies/unpack.py lfw ../shared/data runs/data/lfw
 	$(BIN)/python studies/unpack.py caltech101 ../shared/data runs/data/caltech101

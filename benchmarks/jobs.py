@@ -40,7 +40,6 @@ STUDY = {
         **{"validation_episodes": 20, "cell": 1, "denoiser_depth": None},
     },
     "pictures": 0,
-    "embeddings": False,
 }
 
 

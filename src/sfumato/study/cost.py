@@ -149,8 +149,6 @@ def _parts(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
             yield (), {"ranks": sizes.compared * config.adversary.copies}
         case "similarity":
             yield (), {"similarity": sizes.test * sizes.pixels}
-        case "transfer":
-            yield (), {"shown": len(config.specs) * sizes.test * sizes.pixels}
         case "reconstruction":
             yield ("undoer", spec, cell.seed), _undoer(config, sizes, spec)
 
