@@ -104,7 +104,6 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/omniglot-full-ways.yaml
 	$(BIN)/sfumato study run studies/omniglot-ways.yaml
 	$(BIN)/sfumato study run studies/omniglot-ways-resnet12.yaml
-	$(BIN)/sfumato study run studies/omniglot-transfer.yaml
 	$(BIN)/sfumato study run studies/glyphs.yaml
 	$(BIN)/python studies/unpack.py lfw ../shared/data runs/data/lfw
 	$(BIN)/python studies/unpack.py caltech101 ../shared/data runs/data/caltech101

@@ -9,7 +9,7 @@ from pictures import photographs
 from torch.nn import functional
 
 from sfumato.errors import MissingExtraError
-from sfumato.networks import wheels
+from sfumato.networks import weights
 from sfumato.networks.faces.finding import WEIGHTS, CenterFace, Faces, join_faces
 from sfumato.networks.faces.mtcnn import MTCNN
 
