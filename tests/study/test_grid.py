@@ -558,9 +558,7 @@ def test_the_cells_of_a_whole_study_are_as_many_as_its_parts():
 
 
 def test_a_study_of_nothing_but_accuracy_has_one_cell_a_protection_and_learner():
-    config = study(
-        "blur:radius=1,3", learners=["clean", "protected"], pictures=0, tells=False
-    )
+    config = study("blur:radius=1,3", learners=["clean", "protected"], pictures=0, tells=False)
     found = [(cell.protection, *cell.which) for cell in kinds.cells(config) if cell.kind == "accuracy"]
     assert found == [
         ("none", ("learner", "clean")),

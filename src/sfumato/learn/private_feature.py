@@ -325,7 +325,8 @@ def embed(model: FeatureModel, images: Tensor) -> None:
     device = device_of(model.eval())
 
     def extract(part: Tensor) -> Tensor:
-        return model.device.extractor(method.as_input(part, device)).flatten(1)
+        maps: Tensor = model.device.extractor(method.as_input(part, device))
+        return maps.flatten(1)
 
     outputs = method.in_batches(extract, images).double()  # (N, D)
     dimension = model.device.encoder.out_features
