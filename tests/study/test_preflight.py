@@ -11,7 +11,7 @@ from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.splitting import in_turns, split_for_task
 from sfumato.errors import DataError
 from sfumato.networks.encoders.efficient_net import LITES
-from sfumato.networks.wheels import WheelFile
+from sfumato.networks.weights import WheelFile
 from sfumato.study import grid, preflight
 from sfumato.study.hits import fewest, whole_percents
 

@@ -79,7 +79,6 @@ def test_every_cell_has_one_record(finished):
     # none: static; two protections: static, adaptive, on values, and static on denoised.
     assert kinds.count("attack") == 1 + 2 * 4
     assert kinds.count("similarity") == 1 + 2 * 2
-    assert kinds.count("embeddings") == 1 + 2 * 2
     assert kinds.count("pictures") == 3
     study = json.loads((finished / "study.json").read_text())
     assert {f"{one['digest']}.json" for one in study["cells"]} == set(records)
@@ -115,7 +114,7 @@ def test_the_study_lists_its_cells_in_their_order_as_the_records_carry_them(fini
     ],
 )
 def test_the_run_of_another_study_is_not_replaced_unless_that_is_asked_for(tmp_path, change, message):
-    few = {**SETTINGS, "protections": [], "attacks": [], "measures": [], "tells": False, "embeddings": False}
+    few = {**SETTINGS, "protections": [], "attacks": [], "measures": [], "tells": False}
     few |= {"pictures": 0, "learners": ["clean"]}
     run.run(grid.parse(few), tmp_path)
     before = (tmp_path / "study.json").read_bytes()
@@ -130,7 +129,7 @@ def test_the_run_of_another_study_is_not_replaced_unless_that_is_asked_for(tmp_p
 
 
 def test_images_for_the_first_screen_are_recorded_of_the_recommended_setting_alone(tmp_path, monkeypatch):
-    few = {**SETTINGS, "attacks": [], "measures": [], "tells": False, "embeddings": False, "pictures": 1}
+    few = {**SETTINGS, "attacks": [], "measures": [], "tells": False, "pictures": 1}
     config = grid.parse({**few, "learners": ["clean"]})
     for recommended in (None, "blur:radius=1"):
         monkeypatch.setattr(
@@ -384,7 +383,7 @@ def test_other_shots_test_the_same_models(finished, tmp_path):
     directory = shutil.copytree(finished, tmp_path / "run")
     models = set((directory / "models").iterdir())
     few = {"learners": ["protected"], "attacks": [], "protections": ["blur:radius=1"]}
-    few |= {"pictures": 0, "embeddings": False}
+    few |= {"pictures": 0}
 
     def tested(**task):
         run.run(grid.parse({**SETTINGS, **few, "task": {**SETTINGS["task"], **task}}), directory)
@@ -404,31 +403,6 @@ def test_other_shots_test_the_same_models(finished, tmp_path):
     assert set((directory / "models").iterdir()) == models
 
 
-def test_transfer_queries_each_model_with_each_setting_and_trains_no_further(finished, tmp_path):
-    directory = shutil.copytree(finished, tmp_path / "run")
-    before, models = records_of(directory), set((directory / "models").iterdir())
-    run.run(grid.parse({**SETTINGS, "transfer": "denoised"}), directory)
-    added = [record for name, record in records_of(directory).items() if name not in before]
-    specs = ["none", "blur:radius=1", "dp-pix:cell=4,epsilon=3"]
-    assert [one["kind"] for one in added] == ["transfer"] * 3
-    assert {one["cell"]["protection"] for one in added} == set(specs)
-    assert set((directory / "models").iterdir()) == models
-    accuracy = {
-        (one["cell"]["protection"], one["cell"]["learner"]): one["result"]
-        for one in before.values()
-        if one["kind"] == "accuracy"
-    }
-    for one in added:
-        asked, trained = one["cell"]["protection"], one["result"]["trained"]
-        assert set(trained) == set(specs)
-        # What the study measured already comes out again: the clean model, and the one for this setting.
-        known = {"none": accuracy[asked, "clean"]}
-        if asked != "none":
-            known[asked] = accuracy[asked, "denoised"]
-        for spec, result in known.items():
-            assert trained[spec] == {key: result[key] for key in ("accuracy", "half_width")}
-
-
 def test_classes_of_the_task_are_learned_tested_and_drawn_and_others_are_not(tmp_path):
     some = [f"hat-{number:04}" for number in (2, 3, 5, 7, 0, 1, 4, 6, 11)]  # 4 to train, 2 and 3
     task = {**SETTINGS["task"], "classes": some}
@@ -437,8 +411,6 @@ def test_classes_of_the_task_are_learned_tested_and_drawn_and_others_are_not(tmp
     assert lab.train.classes("headwear").tolist() == [2, 3, 5, 7]
     assert lab.validation.classes("headwear").tolist() == [0, 1]
     assert lab.asked.classes("headwear").tolist() == [4, 6, 11]
-    (drawn,) = [cell for cell in kinds.cells(config) if cell.kind == "embeddings"]
-    assert set(kinds.measure(lab, drawn)["classes"]) == {"hat-0004", "hat-0006", "hat-0011"}
     # People are looked for on all of the images.
     assert len(lab.adversaries.others) == len(cartoons().split("train"))
 
@@ -460,7 +432,6 @@ GLYPHS = {
     "learners": ["meta"],
     "meta": {"steps": 3, "tasks": 2, "queries": 2, "network": "strided", "inner_rate": 0.1},
     "pictures": 0,
-    "embeddings": False,
 }
 PRIVATE = {"epsilon": 8, "delta": 1e-3, "clipping": "fixed", "settings": {"clipping_norm": 1.0}}
 PRIVATE |= {"noise_multiplier": 2.0}
@@ -816,7 +787,6 @@ def test_face_networks_find_faces_and_name_people_without_training(
             "adversary": face_network(shared_data, **adversary),
             "measures": ["face-similarity"],
             "pictures": 0,
-            "embeddings": False,
         }
     )
     run.run(config, tmp_path)
@@ -858,7 +828,7 @@ def test_a_face_network_is_refused_on_grey_images_and_without_its_file(tmp_path)
 def test_where_one_label_determines_the_other_the_study_says_so(tmp_path):
     settings = {**SETTINGS, "task": {**SETTINGS["task"], "target": "identity"}, "protections": []}
     run.run(
-        grid.parse({**settings, "learners": ["clean"], "attacks": [], "pictures": 0, "embeddings": False}),
+        grid.parse({**settings, "learners": ["clean"], "attacks": [], "pictures": 0}),
         tmp_path,
     )
     assert json.loads((tmp_path / "study.json").read_text())["task"]["secret_is_task"] is True
@@ -928,14 +898,13 @@ def test_images_are_restored_again_only_where_noise_made_others_of_them(
 
 def test_the_report_reads_every_record_of_a_run(everybody, tmp_path):
     directory = shutil.copytree(everybody, tmp_path / "run")
-    config = grid.parse({**EVERYBODY, "transfer": "protected"})
-    run.run(config, directory)
+    config = grid.parse(EVERYBODY)
     study, records = report.load(directory)
     assert len(records) == len(kinds.cells(config))
     assert estimates.missing(study, records) == []
     page = report.write(directory).read_text(encoding="utf-8")
     assert "not in this report" not in page
-    for name in ("risk-title", "transfer-title", "pictures-title"):
+    for name in ("risk-title", "pictures-title"):
         assert f'id="{name}"' in page
 
 
@@ -950,7 +919,7 @@ def test_with_folds_everybody_is_looked_for_once_on_what_was_trained_without_the
     settings = {
         **SETTINGS,
         **{"protections": ["pixelize:cell=4"], "attacks": ["reidentify-values"], "measures": []},
-        **{"learners": ["classifier-clean"], "tells": False, "pictures": 0, "embeddings": False},
+        **{"learners": ["classifier-clean"], "tells": False, "pictures": 0},
         "classifier": {"network": "conv4", "epochs": 1},
         "task": {"target": "gender", "sensitive": "identity", "folds": 2},
     }

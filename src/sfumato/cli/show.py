@@ -106,9 +106,7 @@ def print_settings(kind: str) -> NoReturn:
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
-Check = Annotated[
-    bool, typer.Option("--check", help="Say what this data can show, and stop: train nothing.")
-]
+Check = Annotated[bool, typer.Option("--check", help="Say what this data can show, and stop: train nothing.")]
 Yes = Annotated[
     bool, typer.Option("--yes", help="Go on without asking if this data is too small for the question.")
 ]

@@ -132,8 +132,8 @@ def report(
         page = reports.render(*reports.load(directory), summary=True, pictures=not no_pictures)
         reports.write_pdf(page, pdf)
     if as_json:
-        made = [reports.as_json(*loaded) for loaded in reports.load_all(directory)]
-        print(json.dumps(made if len(made) > 1 else made[0], indent=1, ensure_ascii=False))
+        told = [reports.as_json(*loaded) for loaded in reports.load_all(directory)]
+        print(json.dumps(told if len(told) > 1 else told[0], indent=1, ensure_ascii=False))
         return
     conclude(directory, path)
     if pdf is not None:

@@ -28,7 +28,7 @@ from sfumato.learn.meta import MetaConfig
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.protect.spec import MOST_LISTED
 from sfumato.study.specs import Named, expand, in_full
-from sfumato.study.vocabulary import ATTACKS, FEW_SHOT, LEARNERS, MEASURES, RECONSTRUCTIONS
+from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTIONS
 
 BOARD = Path(__file__).with_name("board.yaml")
 _MOST = 100  # turns, further shapes of episodes of each kind, and combinations of values that vary
@@ -180,18 +180,14 @@ class StudyConfig:
         artefacts: a folder for trained protections, so that studies share them; null for `models`
             of the run.
         tells: whether to measure how well releases tell every label of the data set.
-        stored: whether to measure the risk of stolen embeddings.
         log_rank: whether to measure the log-rank privacy of numbers and bits; and, with several noises, the
             curve of accuracy and privacy of a feature.
         reconstructions: the methods that rebuild images, of "invert-feature".
         recommend: see Bounds.
         seeds: each repeats the whole study; of a study with folds they are the numbers of these.
-        transfer: a learner other than "meta", whose model of each setting is then queried with every other
-            setting; null for none.
         device: of the trainings: "cpu"; "cuda"; or "auto", CUDA if it can be used. Results differ a little,
             and records name the GPU.
         pictures: images of the picture grid; 0 for none.
-        embeddings: whether to draw embeddings by t-SNE.
         board: whether to check that adversaries can have worked on each release; see study.board.
         vary: dotted key -> its values: a study of each combination, in one folder; see variants.
     """
@@ -215,15 +211,12 @@ class StudyConfig:
     codes: CodeConfig = field(default_factory=lambda: CodeConfig(bits=16))
     artefacts: str | None = None
     tells: bool = True
-    stored: bool = False
     log_rank: bool = False
     reconstructions: list[str] = field(default_factory=list)
     recommend: Bounds = field(default_factory=Bounds)
     seeds: list[int] = field(default_factory=lambda: [0])
-    transfer: str | None = None
     device: str = "cpu"
     pictures: int = 3
-    embeddings: bool = True
     board: bool = False
     vary: dict[str, list[Any]] = field(default_factory=dict)
 
@@ -239,14 +232,6 @@ class StudyConfig:
                     raise ConfigError(f"{name}: no {word!r}: {did_you_mean(word, known)}")
         if not self.name or self.name.startswith(".") or "/" in self.name:
             raise ConfigError(f"name={self.name!r}: it names a folder: use letters, digits, - and _")
-        few_shot = [learner for learner in self.learners if LEARNERS[learner].method == FEW_SHOT]
-        if self.transfer == "meta":
-            raise ConfigError(
-                "transfer='meta': a meta-learned model is tested with its own setting only: name "
-                f"{' or '.join(few_shot) or 'a few-shot learner'}, or null"
-            )
-        if self.transfer is not None and self.transfer not in few_shot:
-            raise ConfigError(f"transfer={self.transfer!r}: {did_you_mean(self.transfer, few_shot)}")
         if "meta" in self.learners:
             for name in ("way", "shot"):
                 own, asked = getattr(self.meta, name), getattr(self.task, name)

@@ -24,7 +24,7 @@ from sfumato.base.files import MOST_TABLE, parse_json, read_regular, whole
 from sfumato.base.schemas import validate
 from sfumato.errors import DataError
 from sfumato.protect.spec import file_name, with_files
-from sfumato.study.parts.kinds import ALL
+from sfumato.study.parts.kinds import KINDS
 from sfumato.study.parts.kinds.common import Model
 
 CONTENT = "content_sha256"  # the key of the digest
@@ -41,9 +41,6 @@ _WHICH = {
     "accuracy": "learner",
     "attack": "attack",
     "similarity": "view",
-    "embeddings": "learner",
-    "transfer": "learner",
-    "stored": "learner",
     "reconstruction": "attack",
     "inference": "secret",
 }
@@ -112,7 +109,7 @@ def _of_kind(kind: str, result: type[pydantic.BaseModel]) -> type[Record]:
     )
 
 
-_TYPES = {kind: _of_kind(kind, each.result) for kind, each in ALL.items()}
+_TYPES = {kind: _of_kind(kind, each.result) for kind, each in KINDS.items()}
 _READER = Annotated[reduce(or_, _TYPES.values()), Field(discriminator="kind")]  # type: ignore[valid-type]
 
 
