@@ -12,7 +12,7 @@ DATA ?= faces
 AT_MOST ?= 0.1
 OUT ?= runs/demo
 
-.PHONY: demo test quick pytest test-wheel lint format docs sbom web wheel results claims studies mutations endurance bench benchmarks growth roofline clean
+.PHONY: demo test quick pytest test-wheel lint format docs sbom web wheel results claims studies mutations endurance bench growth clean
 
 demo: $(VENV)/study.done
 	$(BIN)/sfumato demo --data "$(DATA)" --at-most "$(AT_MOST)" --out "$(OUT)"
@@ -104,7 +104,6 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/omniglot-full-ways.yaml
 	$(BIN)/sfumato study run studies/omniglot-ways.yaml
 	$(BIN)/sfumato study run studies/omniglot-ways-resnet12.yaml
-	$(BIN)/sfumato study run studies/omniglot-transfer.yaml
 	$(BIN)/sfumato study run studies/glyphs.yaml
 	$(BIN)/python studies/unpack.py lfw ../shared/data runs/data/lfw
 	$(BIN)/python studies/unpack.py caltech101 ../shared/data runs/data/caltech101
@@ -148,41 +147,15 @@ studies: $(VENV)/test.done
 endurance: $(VENV)/test.done
 	OMP_NUM_THREADS=1 $(BIN)/python tests/endurance
 
-# One table of ratios in some eight minutes; what became slower since the last run is marked.
+# One table of ratios in some five minutes; what became slower since the last run is marked.
 bench: $(VENV)/test.done
 	$(PIP) -e '.[bench]'
 	$(PIP) --no-deps easyfsl
 	$(BIN)/python benchmarks/bench.py
 
-# How time and memory of each main job grow with its work.
+# How time and memory of the main jobs grow with their work.
 growth: $(VENV)/test.done
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/growth.py
-
-# How near each main job comes to what the machine can do.
-roofline: $(VENV)/test.done
-	$(BIN)/python benchmarks/roofline.py
-
-# The same at length, with what takes long.
-benchmarks: $(VENV)/test.done
-	$(BIN)/python benchmarks/noise.py
-	$(BIN)/python benchmarks/protect.py
-	$(BIN)/python benchmarks/folder.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/near_copies.py
-	$(BIN)/python benchmarks/episode.py
-	$(BIN)/python benchmarks/cells.py
-	$(BIN)/python benchmarks/meta.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mask.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/edge.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/answer_tables.py
-	OMP_NUM_THREADS=2 $(BIN)/python benchmarks/log_rank.py 1
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/metrics.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/inversion.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/store.py
-	$(BIN)/python benchmarks/serve.py
-	$(BIN)/python benchmarks/accelerator.py
-	$(BIN)/python benchmarks/streaming.py
-	$(BIN)/python benchmarks/worlds.py
-	$(BIN)/python benchmarks/start.py
 
 clean:
 	rm -rf $(VENV) build runs web/node_modules web/dist src/sfumato/serve/page
