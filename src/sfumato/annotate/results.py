@@ -71,7 +71,7 @@ def results(campaign: Campaign, *, folder: str | os.PathLike[str] = ".") -> list
     made = []
     for number, item in campaign.items.items():
         answers, pair = given[number], item.pair
-        (most,) = majority([answers])
+        most = majority(answers)
         made.append(
             Result(
                 item=number,
