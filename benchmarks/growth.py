@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/growth.py [--only NAME ...]
 
-Time grows as work to the power of the exponent, the slope of a line through the three points, by least squares
-on logarithms. What a job costs before it does anything makes it smaller: the slope from 4 to 16 is beside it,
-and either is marked above 1.1. Each point has a process of its own. Seconds and memory are counted after the
+Time grows as work to the power of the exponent, the slope of a line through the three points, by least
+squares on logarithms. What a job costs before it does anything makes it smaller: the slope from 4 to 16 is
+beside it, and either is marked above 1.1. Each point has a process of its own, and is counted after the
 least of jobs, of the processor where there is one thread and nothing to wait for.
 """
 
