@@ -16,9 +16,8 @@ from sfumato.protect import Release, parse
 from sfumato.protect.pixels import Clear
 from sfumato.study import board, grid
 from sfumato.study.cells import Cell
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
-from sfumato.study.parts.kinds import checks
+from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.measure import checks
 from sfumato.study.records import write_rows
 
 SPEC = "blur:radius=3"

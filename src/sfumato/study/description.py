@@ -12,8 +12,8 @@ import torch
 import sfumato
 from sfumato.data.copies import find_shared
 from sfumato.data.labelled import LabelledImages
+from sfumato.study import cells as kinds
 from sfumato.study.lab.lab import Lab
-from sfumato.study.parts import kinds
 from sfumato.study.records import source_of
 from sfumato.study.vocabulary import CLASSIFIER, LEARNERS
 

@@ -24,8 +24,7 @@ from sfumato.base.files import MOST_TABLE, parse_json, read_regular, whole
 from sfumato.base.schemas import validate
 from sfumato.errors import DataError
 from sfumato.protect.spec import file_name, with_files
-from sfumato.study.parts.kinds import KINDS
-from sfumato.study.parts.kinds.common import Model
+from sfumato.study.measure.results import RESULTS, Model
 
 CONTENT = "content_sha256"  # the key of the digest
 CURE = "delete it and run the study again, which makes this record anew"
@@ -64,7 +63,7 @@ class CellOfRecord(Model):
 
 
 class Record(Model):
-    """The fields of all records; see kinds for the result of each kind.
+    """The fields of all records; see measure.results for the result of each kind.
 
     Attributes:
         kind: of its cell.
@@ -109,7 +108,7 @@ def _of_kind(kind: str, result: type[pydantic.BaseModel]) -> type[Record]:
     )
 
 
-_TYPES = {kind: _of_kind(kind, each.result) for kind, each in KINDS.items()}
+_TYPES = {kind: _of_kind(kind, each) for kind, each in RESULTS.items()}
 _READER = Annotated[reduce(or_, _TYPES.values()), Field(discriminator="kind")]  # type: ignore[valid-type]
 
 

@@ -22,11 +22,13 @@ PIXELS, SHAPE, NUMBERS, BITS, ANSWER = "pixels", "shape", "numbers", "bits", "an
 RELEASES = (PIXELS, SHAPE, NUMBERS, BITS, ANSWER)
 IMAGES = (PIXELS, SHAPE)  # those that people can look at
 
-# The code that trains and tests a learner: objects of the rooms of study.parts, which need PyTorch.
-FEW_SHOT = "sfumato.study.parts.learners.few_shot:LEARNER"
-META = "sfumato.study.parts.learners.meta:LEARNER"
-CLASSIFIER = "sfumato.study.parts.learners.classifier:LEARNER"
-ANSWERER = "sfumato.study.parts.learners.answer:LEARNER"
+# The code that trains and tests a learner: objects of study.measure, which need PyTorch.
+FEW_SHOT = "sfumato.study.measure.accuracy:FEW_SHOT"
+META = "sfumato.study.measure.accuracy:META"
+CLASSIFIER = "sfumato.study.measure.accuracy:CLASSIFIER"
+ANSWERER = "sfumato.study.measure.accuracy:ANSWERER"
+RECOGNISER = "sfumato.study.measure.attack:RECOGNISER"
+VALUES = "sfumato.study.measure.attack:VALUES"
 
 GREY_IMAGES = "grey: networks take them as three equal channels"
 
@@ -207,7 +209,7 @@ class LearnerWords:
         words: in a sentence about its accuracy.
         term: its meaning, in the glossary of a report.
         look: of its series; next to a protection in the colour and with the mark of that.
-        method: the code that trains and tests it: a protocol.Learner, or a reference to one.
+        method: the code that trains and tests it: a cells.Method, or a reference to one.
         releases: the kinds of releases that it takes.
         knows_classes: whether its classes are those of the training images; others are tested on episodes of
             new classes. Accuracies of the two are not comparable.
@@ -385,7 +387,7 @@ class AttackWords:
         view: a name of VIEWS.
         adaptive: whether their own photographs are protected, and undone, in the same way; or clean (static).
         term: the adversary, for the chapter of a report on attacks.
-        method: the code that makes it: a protocol.Attack, or a reference to one.
+        method: the code that makes it: a cells.Method, or a reference to one.
         default: whether a study has it that names no attacks.
         needed: the kinds of releases that are never recommended without a try of it.
         fuses: whether it combines all others of a study, so that two must take a release.
@@ -395,7 +397,7 @@ class AttackWords:
     view: str
     adaptive: bool
     term: str
-    method: object = "sfumato.study.parts.attacks.reidentify:ATTACK"
+    method: object = RECOGNISER
     default: bool = False
     needed: tuple[str, ...] = ()
     fuses: bool = False
@@ -482,7 +484,7 @@ ATTACKS: Registry[AttackWords] = _registry(
             "The adaptive one <em>on values</em> has no network: they learn what tells people apart from the "
             "cells, numbers or bits that travelled of others, by PLDA (Brümmer & de Villiers 2010) and by "
             "support vector machines.",
-            "sfumato.study.parts.attacks.values:ATTACK",
+            VALUES,
             default=True,
             needed=RELEASES,
         ),
@@ -492,7 +494,7 @@ ATTACKS: Registry[AttackWords] = _registry(
             True,
             "The adaptive one <em>on the values in order of size</em> reads which values travelled, and not "
             "at which positions: a release that hides people by a secret order hides nothing from them.",
-            "sfumato.study.parts.attacks.values:SORTED",
+            "sfumato.study.measure.attack:SORTED",
         ),
         AttackWords(
             "reidentify-fused",
@@ -501,7 +503,7 @@ ATTACKS: Registry[AttackWords] = _registry(
             "The adaptive one <em>who combines all others</em> adds up how alike all the others find a "
             "probe and a person (Caruana et al. 2004); the weights for one half of the people were chosen on "
             "the other half.",
-            "sfumato.study.parts.attacks.fused:ATTACK",
+            "sfumato.study.measure.attack:FUSED",
             default=True,
             fuses=True,
         ),
@@ -601,14 +603,12 @@ class ReconstructionWords:
         words: at the head of a table.
         term: the method, in the chapter of a report on reconstruction.
         releases: the kinds of releases it can rebuild from.
-        method: the code: a protocol.Rebuilder, or a reference to one.
     """
 
     name: str
     words: str
     term: str
     releases: tuple[str, ...]
-    method: object
 
 
 RECONSTRUCTIONS: Registry[ReconstructionWords] = _registry(
@@ -622,7 +622,6 @@ RECONSTRUCTIONS: Registry[ReconstructionWords] = _registry(
             "A decoder, trained on releases of other people’s images, draws the image that the numbers came "
             "from (Dosovitskiy & Brox 2016).",
             (NUMBERS,),
-            "sfumato.study.parts.attacks.invert_feature:REBUILDER",
         ),
     ],
 )
