@@ -261,7 +261,7 @@ def lab(tmp_path_factory):
 )
 def test_tricks_of_a_protection_are_seen(trick, expected, lab, monkeypatch):
     monkeypatch.setitem(registry._TABLES["protections"], "own", _Own)
-    result = checks.measure(lab, Cell("checks", f"own:trick={trick}", 0))
+    result = checks.CHECKS.measure(lab, Cell("checks", f"own:trick={trick}", 0))
     assert {name: result[name] for name in expected} == expected
 
 

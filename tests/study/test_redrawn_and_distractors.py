@@ -59,6 +59,6 @@ def test_distractors_are_no_people_of_a_proof(spec: str, tmp_path: Path):
     strangers = torch.isin(train.label("identity").codes, train.classes("identity")[:3])
     with_distractors = replace(loaded, splits={**loaded.splits, "distractors": rows[strangers]})
     lab = Lab(study_of(spec), with_distractors, tmp_path, Progress())
-    result = proofs.measure(lab, Cell("proved", spec, 0))
+    result = proofs.PROVED.measure(lab, Cell("proved", spec, 0))
     assert result["people"] == people == 6
     assert min(naming["candidates"] for naming in result["naming"]) == people

@@ -512,5 +512,5 @@ def test_examples_of_a_short_code_show_releases_that_differ_if_any_do(monkeypatc
         shuffle=lambda count, seed: order,
         config=SimpleNamespace(task=SimpleNamespace(sensitive=None)),
     )
-    made = looks.measure_examples(lab, Cell("examples", "code:bits=1", 0))["examples"]
+    made = looks.EXAMPLES.measure(lab, Cell("examples", "code:bits=1", 0))["examples"]
     assert [example["words"] for example in made] == ["0", "1", "0", "0", "0", "0"]

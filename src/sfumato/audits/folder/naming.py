@@ -99,10 +99,15 @@ def name_people(
         )
     protection, images, seed = protect.parse(spec, takes=KINDS), release_kind(spec) in IMAGES, config.seed
     gallery = Gallery(
-        **{"known": known.images, "names": people.codes, "asked": released.images, "seed": seed},
-        **{"others": known.images, "of_others": people.codes, "noisy": protection.draws_noise},
+        known=known.images,
+        names=people.codes,
+        asked=released.images,
+        others=known.images,
+        of_others=people.codes,
         release=_release(known, released, spec, config),
+        noisy=protection.draws_noise,
         images=images,
+        seed=seed,
     )
 
     @cache

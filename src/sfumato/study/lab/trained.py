@@ -3,10 +3,10 @@
 import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.worlds import same_scenes
@@ -21,7 +21,7 @@ from sfumato.protect.mask import Mask
 from sfumato.protect.release import canonical, kind_of
 from sfumato.study.cells import Facts, non_defaults
 from sfumato.study.grid import StudyConfig
-from sfumato.study.lab.lab import Lab, with_checkpoint
+from sfumato.study.lab.lab import Lab, Saved, with_checkpoint
 from sfumato.study.vocabulary import LEARNERS
 
 _NO_FILE = "none.safetensors"  # stands for the artefact in checks of parameters before there is one
@@ -30,48 +30,44 @@ _HELD_OUT = 10  # one in this many training images chooses the best epoch, if va
 
 def train_few_shot(lab: Lab, spec: str, seed: int, learner: str) -> few_shot.FewShotModel:
     """The few-shot model of a learner: trained, or read from an earlier cell or run."""
-    config = lab.config
+    config = lab.config.training
+    config = config if learner == "denoised" else replace(config, denoiser_depth=None)
+    decided = {**lab.task_settings(), "training": non_defaults(config)}
+    how = {"target": lab.config.task.target, "validation": lab.validation}
     spec = "none" if learner == "clean" else spec
-    training = config.training if learner == "denoised" else replace(config.training, denoiser_depth=None)
-    make = with_checkpoint(
-        lambda checkpoint: few_shot.train(
-            lab.train,
-            lab.protection_of(spec, seed),
-            training,
-            target=config.task.target,
-            validation=lab.validation,
-            seed=seed,
-            **lab.how(checkpoint),
-        )
-    )
-    settings = {**lab.task_settings(), "training": non_defaults(training), "spec": spec, "seed": seed}
-    settings |= lab.artefact_digest(spec)
-    return lab.models.once("few-shot", settings, make, lambda path: few_shot.load(path).to(lab.device))
+    return train_once(lab, "few-shot", few_shot, config, decided, spec, seed, **how)
 
 
 def train_classifier(lab: Lab, spec: str, seed: int, learner: str) -> classifier.ClassifierModel:
     """The classifier of a learner: trained, or read from an earlier cell or run."""
-    kind = LEARNERS[learner].trained_on
-    spec, shapes = "none" if kind == "clear" else spec, kind == "shape"
+    kind, config = LEARNERS[learner].trained_on, lab.config.classifier
+    decided = {**lab.task_settings(), "classifier": non_defaults(config), "shapes": kind == "shape"}
+    how = {"target": lab.config.task.target, "validation": lab.validation, "shapes": kind == "shape"}
+    spec = "none" if kind == "clear" else spec
+    return train_once(lab, "classifier", classifier, config, decided, spec, seed, **how)
+
+
+def train_once(
+    lab: Lab, kind: str, method: Any, config: Any, decided: Facts, spec: str, seed: int, **how: Any
+) -> Any:
+    """A model that the module `method` trains on releases: trained, or read from an earlier cell or run.
+
+    `decided` has the settings that decide it, `how` further arguments of its training; its `data` are the
+    study's training images unless others are given.
+    """
+    data = how.pop("data", lab.train)
     make = with_checkpoint(
-        lambda checkpoint: classifier.train(
-            lab.train,
-            lab.protection_of(spec, seed),
-            lab.config.classifier,
-            target=lab.config.task.target,
-            shapes=shapes,
-            validation=lab.validation,
-            seed=seed,
-            **lab.how(checkpoint),
+        lambda checkpoint: method.train(
+            data, lab.protection_of(spec, seed), config, seed=seed, **how, **lab.how(checkpoint)
         )
     )
-    settings = {**lab.task_settings(), "classifier": non_defaults(lab.config.classifier)}
-    settings |= {"spec": spec, "shapes": shapes, "seed": seed, **lab.artefact_digest(spec)}
-    return lab.models.once("classifier", settings, make, lambda path: classifier.load(path).to(lab.device))
 
+    def read(path: Path) -> Any:
+        model = method.load(path)
+        return model.to(lab.device) if isinstance(model, nn.Module) else model
 
-def _task(config: StudyConfig) -> Facts:
-    return {"target": config.task.target, "classes": config.task.classes}
+    decided = {**decided, "spec": spec, "seed": seed, **lab.artefact_digest(spec)}
+    return lab.models.once(kind, decided, make, read)
 
 
 def _same_classes(lab: Lab) -> tuple[LabelledImages, LabelledImages | None]:
@@ -88,7 +84,7 @@ def _same_classes(lab: Lab) -> tuple[LabelledImages, LabelledImages | None]:
     return lab.train.rows(kept), lab.train.rows(held) if len(held) else None
 
 
-class Recipe(Protocol):
+class Recipe:
     """A protection that a lab trains; a frozen dataclass of its parameters. See specs.Untrained."""
 
     name: ClassVar[str]
@@ -100,15 +96,27 @@ class Recipe(Protocol):
 
     def settings(self, config: StudyConfig) -> Facts:
         """The settings that decide its artefact, besides data and seed."""
+        return {**self._settings(config), "target": config.task.target, "classes": config.task.classes}
 
     def check(self, lab: Lab) -> None:
         """Raises an error now that would otherwise come after an hour of training."""
 
     def train(self, lab: Lab, seed: int, path: Path) -> None:
         """Trains it, and writes its artefact. Resumes from a checkpoint next to it if there is one."""
+        with_checkpoint(lambda checkpoint: self._train(lab, seed, lab.how(checkpoint)))(path)
 
     def with_artefact(self, path: str) -> str:
         """The spec of the trained protection."""
+        return self._trained(path).spec
+
+    def _settings(self, config: StudyConfig) -> Facts:
+        raise NotImplementedError
+
+    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Saved:
+        raise NotImplementedError
+
+    def _trained(self, path: str) -> Any:
+        raise NotImplementedError
 
 
 def _secret(recipe: Recipe, config: StudyConfig, why: str) -> str:
@@ -144,11 +152,10 @@ class MaskRecipe(Recipe):
         """See Untrained."""
         return kind_of(Mask(_NO_FILE, values=self.values))
 
-    def settings(self, config: StudyConfig) -> Facts:
-        """See Recipe."""
+    def _settings(self, config: StudyConfig) -> Facts:
         masks = self._config(config)
         against = {"sensitive": self._sensitive(config)} if masks.against else {}
-        return {"masks": non_defaults(masks), **against, **_task(config)}
+        return {"masks": non_defaults(masks), **against}
 
     def check(self, lab: Lab) -> None:
         """See Recipe."""
@@ -158,26 +165,15 @@ class MaskRecipe(Recipe):
                 lab.adversaries.others, sensitive, batch=lab.config.masks.batch
             )
 
-    def train(self, lab: Lab, seed: int, path: Path) -> None:
-        """See Recipe."""
+    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Saved:
         training, validation = _same_classes(lab)
-        sensitive = self._sensitive(lab.config)
-        with_checkpoint(
-            lambda checkpoint: adversarial_mask.train(
-                training,
-                self._config(lab.config),
-                target=lab.config.task.target,
-                sensitive=sensitive,
-                people=lab.adversaries.others if sensitive else None,
-                validation=validation,
-                seed=seed,
-                **lab.how(checkpoint),
-            )
-        )(path)
+        target, sensitive = lab.config.task.target, self._sensitive(lab.config)
+        people = lab.adversaries.others if sensitive else None
+        how |= {"target": target, "sensitive": sensitive, "people": people, "validation": validation}
+        return adversarial_mask.train(training, self._config(lab.config), seed=seed, **how)
 
-    def with_artefact(self, path: str) -> str:
-        """See Recipe."""
-        return Mask(path, keep=self.keep, values=self.values).spec
+    def _trained(self, path: str) -> Mask:
+        return Mask(path, keep=self.keep, values=self.values)
 
     def _config(self, config: StudyConfig) -> adversarial_mask.MaskConfig:
         own: dict[str, Any] = {"selection": self.selection, "against": self.against}
@@ -213,10 +209,8 @@ class FeatureRecipe(Recipe):
         if self.variant is not None and self.variant not in (known := private_feature.VARIANTS[1:]):
             raise SpecError(f"feature: variant={self.variant}: {did_you_mean(self.variant, known)}")
 
-    def settings(self, config: StudyConfig) -> Facts:
-        """See Recipe."""
-        features = non_defaults(self._config(config))
-        return {"features": features, "sensitive": config.task.sensitive, **_task(config)}
+    def _settings(self, config: StudyConfig) -> Facts:
+        return {"features": non_defaults(self._config(config)), "sensitive": config.task.sensitive}
 
     def check(self, lab: Lab) -> None:
         """See Recipe."""
@@ -224,24 +218,14 @@ class FeatureRecipe(Recipe):
         target, sensitive = config.task.target, self._sensitive(config)
         private_feature.trainable(lab.train, self._config(config), [target], sensitive)
 
-    def train(self, lab: Lab, seed: int, path: Path) -> None:
-        """See Recipe."""
+    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Saved:
         training, validation = _same_classes(lab)
-        with_checkpoint(
-            lambda checkpoint: private_feature.train(
-                training,
-                self._config(lab.config),
-                targets=[lab.config.task.target],
-                sensitive=self._sensitive(lab.config),
-                validation=validation,
-                seed=seed,
-                **lab.how(checkpoint),
-            )
-        )(path)
+        how |= {"targets": [lab.config.task.target], "sensitive": self._sensitive(lab.config)}
+        config = self._config(lab.config)
+        return private_feature.train(training, config, validation=validation, seed=seed, **how)
 
-    def with_artefact(self, path: str) -> str:
-        """See Recipe."""
-        return Feature(path, noise=self.noise, norm=self.norm).spec
+    def _trained(self, path: str) -> Feature:
+        return Feature(path, noise=self.noise, norm=self.norm)
 
     def _sensitive(self, config: StudyConfig) -> str:
         return _secret(self, config, "a feature removes a label")
@@ -278,12 +262,10 @@ class CodeRecipe(Recipe):
         """See Untrained."""
         return "numbers" if self.bits is None else "bits"
 
-    def settings(self, config: StudyConfig) -> Facts:
-        """See Recipe."""
-        settings = {"codes": non_defaults(self._config(config.codes)), **_task(config)}
-        if not config.episodic:  # few classes, whose episodes were smaller in earlier versions
-            settings["filled"] = True
-        return {**settings, "sensitive": self._sensitive(config)}
+    def _settings(self, config: StudyConfig) -> Facts:
+        filled = {} if config.episodic else {"filled": True}  # episodes were smaller in earlier versions
+        codes = non_defaults(self._config(config.codes))
+        return {"codes": codes, **filled, "sensitive": self._sensitive(config)}
 
     def check(self, lab: Lab) -> None:
         """See Recipe."""
@@ -293,27 +275,16 @@ class CodeRecipe(Recipe):
         if config.same_scenes:
             same_scenes.check(lab.train)
 
-    def train(self, lab: Lab, seed: int, path: Path) -> None:
-        """See Recipe."""
+    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Saved:
         config, target = lab.config, lab.config.task.target
         training, validation = (lab.train, lab.validation) if config.episodic else _same_classes(lab)
         scenes = None
         if config.codes.same_scenes:
             scenes = same_scenes.draw_sets(training, seed=config.data.get("seed", 0))
         codes = _fitting(training, validation, target, self._config(config.codes))
-        with_checkpoint(
-            lambda checkpoint: code.train(
-                training,
-                codes,
-                target=target,
-                sensitive=self._sensitive(config),
-                validation=validation,
-                same_scenes=scenes,
-                seed=seed,
-                pretraining=self._pretraining(lab, training, codes, seed),
-                **lab.how(checkpoint),
-            )
-        )(path)
+        how |= {"target": target, "sensitive": self._sensitive(config), "same_scenes": scenes}
+        how |= {"validation": validation, "pretraining": self._pretraining(lab, training, codes, seed)}
+        return code.train(training, codes, seed=seed, **how)
 
     def _pretraining(self, lab: Lab, data: LabelledImages, codes: code.CodeConfig, seed: int) -> Path | None:
         """The file of an encoder that learned to classify, from which all codes of a study begin.
@@ -322,7 +293,7 @@ class CodeRecipe(Recipe):
         """
         if not codes.pretraining_epochs or is_frozen(codes.encoder):
             return None
-        settings = {**_task(lab.config), "codes": non_defaults(code.of_any_length(codes))}
+        settings = {**lab.task_settings(), "codes": non_defaults(code.of_any_length(codes))}
         settings |= {"images": data.digest, "seed": seed}
         target = lab.config.task.target
         make = with_checkpoint(
@@ -330,23 +301,16 @@ class CodeRecipe(Recipe):
         )
         return lab.models.artefact("pretraining", settings, make)
 
-    def with_artefact(self, path: str) -> str:
-        """See Recipe."""
-        return Code(path, **asdict(self)).spec
+    def _trained(self, path: str) -> Code:
+        return Code(path, **asdict(self))
 
     def _config(self, config: code.CodeConfig) -> code.CodeConfig:
         flip = self.flip
         if self.epsilon is not None and self.bits is not None:
             # If a word is replaced with this probability, half of its bits change.
             flip = (2**self.bits - 1) / (math.exp(self.epsilon) + 2**self.bits - 1) / 2
-        own = {
-            "bits": self.bits,
-            "numbers": self.numbers,
-            "flip": flip,
-            "norm": self.norm,
-            "noise": self.noise,
-        }
-        return replace(config, **own)
+        own = {name: getattr(self, name) for name in ("bits", "numbers", "norm", "noise")}
+        return replace(config, flip=flip, **own)
 
     def _sensitive(self, config: StudyConfig) -> tuple[str, ...]:
         if not config.codes.against:
@@ -376,14 +340,10 @@ class AnswerRecipe(Recipe):
     name: ClassVar[str] = "answer"
     kind: ClassVar[str] = "answer"
 
-    def settings(self, config: StudyConfig) -> Facts:
-        """See Recipe."""
-        learned = (
-            {"training": non_defaults(config.training), "shot": config.task.shot}
-            if config.episodic
-            else {"classifier": non_defaults(config.classifier)}
-        )
-        return {"answer": learned, **_task(config)}
+    def _settings(self, config: StudyConfig) -> Facts:
+        if config.episodic:
+            return {"answer": {"training": non_defaults(config.training), "shot": config.task.shot}}
+        return {"answer": {"classifier": non_defaults(config.classifier)}}
 
     def check(self, lab: Lab) -> None:
         """See Recipe. The learners' check covers the one that answers."""
@@ -399,16 +359,13 @@ class AnswerRecipe(Recipe):
             means, classes = _enrol(few, lab.asked, config.task.target, shot=config.task.shot, seed=seed)
             answerer = answer.Answerer(few.encoder, classes=classes, shape=shape, prototypes=means)
         else:
-            model, network = (
-                train_classifier(lab, "none", seed, "classifier-clean"),
-                config.classifier.network,
-            )
+            network = config.classifier.network
+            model = train_classifier(lab, "none", seed, "classifier-clean")
             answerer = answer.Answerer(model.network, classes=model.classes, shape=shape)
         answer.save(path, answerer, network=network, card={"seed": seed})
 
-    def with_artefact(self, path: str) -> str:
-        """See Recipe."""
-        return answer.Answer(path).spec
+    def _trained(self, path: str) -> answer.Answer:
+        return answer.Answer(path)
 
 
 def _enrol(

@@ -35,29 +35,26 @@ from sfumato.study.lab.lab import (
     CLASSIFIER_VALIDATED,
     NUMBERS_TESTED,
     Lab,
-    with_checkpoint,
 )
-from sfumato.study.lab.trained import train_classifier, train_few_shot
+from sfumato.study.lab.trained import train_classifier, train_few_shot, train_once
 from sfumato.study.selection import learners_of, not_taken
 from sfumato.study.vocabulary import IMAGES, LEARNERS, release_kind
 
 _OTHERS = ("sensitive", "attributes")  # settings of the task that decide no accuracy
 
 
-def list_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
-    """One for each learner."""
+def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
     return [Cell("accuracy", spec, seed, (("learner", learner),)) for learner in learners_of(config, spec)]
 
 
-def find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
+def _left_out(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
     """Learners that cannot use these releases."""
     if spec == "none" or release_kind(spec) == "answer":
         return {}
     return not_taken("learner", LEARNERS, config.learners, spec)
 
 
-def over_episodes(accuracy: OverEpisodes) -> Facts:
-    """The accuracy part of a result."""
+def _over_episodes(accuracy: OverEpisodes) -> Facts:
     result: Facts = {"accuracy": accuracy.mean, "half_width": accuracy.half_width}
     if accuracy.halves is not None and all(math.isfinite(width) for _, width in accuracy.halves):
         result["halves"] = [
@@ -69,8 +66,7 @@ def over_episodes(accuracy: OverEpisodes) -> Facts:
     return result | {"episodes": accuracy.episodes}
 
 
-def over_images(accuracy: OverImages) -> Facts:
-    """The accuracy part of a result."""
+def _over_images(accuracy: OverImages) -> Facts:
     names = ("low", "high", "images", "chance")
     halves = [{"accuracy": mean, "low": low, "high": high} for mean, low, high in accuracy.halves]
     return {
@@ -94,13 +90,11 @@ def _task_of_episodes(lab: Lab, *left_out: str) -> Facts:
     return {"task": {name: value for name, value in task.items() if name not in (*_OTHERS, *left_out)}}
 
 
-def few_shot_settings(lab: Lab, cell: Cell) -> Facts:
-    """The settings that decide the accuracy."""
+def _few_shot_settings(lab: Lab, cell: Cell) -> Facts:
     return {**_task_of_episodes(lab), **lab.training_settings()}
 
 
-def measure_few_shot(lab: Lab, cell: Cell) -> Facts:
-    """Trains, and tests on episodes of new classes."""
+def _measure_few_shot(lab: Lab, cell: Cell) -> Facts:
     if release_kind(cell.protection) in IMAGES:
         model, seconds = _timed(lambda: train_few_shot(lab, cell.protection, cell.seed, cell.subject))
         facts = {
@@ -120,7 +114,7 @@ def measure_few_shot(lab: Lab, cell: Cell) -> Facts:
         def test(shape: Shape) -> OverEpisodes:
             return _serve_episodes(lab, cell, embedded, shape)
 
-    result = over_episodes(test(lab.config.task.shape))
+    result = _over_episodes(test(lab.config.task.shape))
     for name, shape in lab.config.task.other_shapes.items():
         other = test(shape)
         result |= {f"accuracy_{name}": other.mean, f"half_width_{name}": other.half_width}
@@ -177,7 +171,7 @@ def _serve_episodes(lab: Lab, cell: Cell, embedded: Embedded, shape: Shape) -> O
     return OverEpisodes.of_answers(answers, rows[:, :, shot:], sampler.shape, cell.protection)
 
 
-def check_few_shot(lab: Lab) -> None:
+def _check_few_shot(lab: Lab) -> None:
     """Raises DataError if classes have too few images for an episode, and notes those left out."""
     task, training = lab.config.task, lab.config.training
     for name, part, shape in (
@@ -213,30 +207,20 @@ def _meta_training(lab: Lab) -> Facts:
     return {**lab.task_settings(), "meta": settings}
 
 
-def meta_settings(lab: Lab, cell: Cell) -> Facts:
-    """The settings that decide the accuracy."""
+def _meta_settings(lab: Lab, cell: Cell) -> Facts:
     return {**_task_of_episodes(lab, "other_shots", "other_ways"), **_meta_training(lab)}
 
 
-def measure_meta(lab: Lab, cell: Cell) -> Facts:
+def _measure_meta(lab: Lab, cell: Cell) -> Facts:
     """Trains, and tests on episodes.
 
     There is no number of trained episodes: in a private run it is drawn, and not released.
     """
     task, protection = lab.config.task, lab.protection(cell)
-    make = with_checkpoint(
-        lambda checkpoint: meta.train(
-            lab.train,
-            protection,
-            lab.config.meta,
-            target=task.target,
-            seed=cell.seed,
-            **lab.how(checkpoint),
-        )
+    decided, at = _meta_training(lab), (cell.protection, cell.seed)
+    model, seconds = _timed(
+        lambda: train_once(lab, "meta", meta, lab.config.meta, decided, *at, target=task.target)
     )
-    settings = {**_meta_training(lab), "spec": cell.protection, "seed": cell.seed}
-    settings |= lab.artefact_digest(cell.protection)
-    model, seconds = _timed(lambda: lab.models.once("meta", settings, make, meta.load))
     accuracy = meta.evaluate(
         model,
         lab.asked,
@@ -252,7 +236,7 @@ def measure_meta(lab: Lab, cell: Cell) -> Facts:
         if name != "classes"
     }
     return {
-        **over_episodes(accuracy),
+        **_over_episodes(accuracy),
         "trained_steps": model.card["steps"],
         **seconds,
         "precision": model.card["precision"],
@@ -260,7 +244,7 @@ def measure_meta(lab: Lab, cell: Cell) -> Facts:
     }
 
 
-def check_meta(lab: Lab) -> None:
+def _check_meta(lab: Lab) -> None:
     """Makes the checks of meta.train and meta.evaluate, for the first seed.
 
     They need a known policy, a budget with room, and a test on classes that no pool has.
@@ -285,23 +269,21 @@ def check_meta(lab: Lab) -> None:
 # Classifiers that know the classes
 
 
-def classifier_settings(lab: Lab, cell: Cell) -> Facts:
-    """The settings that decide the accuracy."""
+def _classifier_settings(lab: Lab, cell: Cell) -> Facts:
     return {**lab.task_settings(), "classifier": non_defaults(lab.config.classifier)}
 
 
-def measure_classifier(lab: Lab, cell: Cell) -> Facts:
-    """Trains, and tests on every test image."""
+def _measure_classifier(lab: Lab, cell: Cell) -> Facts:
     if release_kind(cell.protection) not in IMAGES:
         return _measure_vectors(lab, cell)
     model, seconds = _timed(lambda: train_classifier(lab, cell.protection, cell.seed, cell.subject))
     target, protection = lab.config.task.target, lab.protection(cell)
     accuracy = classifier.evaluate(model, lab.asked, target=target, protection=protection, seed=cell.seed)
     card = {"trained_epochs": model.card["epochs"], "precision": model.card["precision"]}
-    return over_images(accuracy) | card | seconds
+    return _over_images(accuracy) | card | seconds
 
 
-def check_classifier(lab: Lab) -> None:
+def _check_classifier(lab: Lab) -> None:
     """Raises DataError if the network cannot be trained, or other splits have other classes."""
     target = lab.config.task.target
     classes = classifier.trainable(lab.train, target, lab.config.classifier.network)
@@ -330,7 +312,7 @@ def _measure_vectors(lab: Lab, cell: Cell) -> Facts:
     tested = asked[0].vectors()
     accuracy = OverImages.of(model.classify(tested), asked[1], cell.protection)
     served = {"served": _serve(serve_vectors(known[0]), known[1], serve_vectors(asked[0]), *asked[1:], cell)}
-    return over_images(accuracy) | served | {"model": model.name, "dimension": tested.shape[1]} | seconds
+    return _over_images(accuracy) | served | {"model": model.name, "dimension": tested.shape[1]} | seconds
 
 
 def _serve(enrolled: Embedded, labels: Tensor, asked: Embedded, truth: Tensor, cell: Cell) -> Facts:
@@ -349,29 +331,29 @@ def _serve(enrolled: Embedded, labels: Tensor, asked: Embedded, truth: Tensor, c
 # The device's own answer: it releases the name of the class, so that no learner is needed
 
 
-def measure_answer(lab: Lab, cell: Cell) -> Facts:
+def _measure_answer(lab: Lab, cell: Cell) -> Facts:
     """How often the answer is right: over episodes with received prototypes, or over test images."""
     if lab.config.episodic:
         model = train_few_shot(lab, "none", cell.seed, "clean")
         clear = Cell(cell.kind, "none", cell.seed)
-        return over_episodes(run_episodes(lab, clear, model, lab.config.task.shape))
+        return _over_episodes(run_episodes(lab, clear, model, lab.config.task.shape))
     released = lab.release(cell, lab.asked.images)
     codes = codes_of(lab.asked, lab.config.task.target, released.classes, "classifier")
-    return over_images(OverImages.of(released.values, codes, cell.protection))
+    return _over_images(OverImages.of(released.values, codes, cell.protection))
 
 
-FEW_SHOT = Method(few_shot_settings, measure_few_shot, check_few_shot)
-META = Method(meta_settings, measure_meta, check_meta)
-CLASSIFIER = Method(classifier_settings, measure_classifier, check_classifier)
+FEW_SHOT = Method(_few_shot_settings, _measure_few_shot, _check_few_shot)
+META = Method(_meta_settings, _measure_meta, _check_meta)
+CLASSIFIER = Method(_classifier_settings, _measure_classifier, _check_classifier)
 # Checked as the learner of clear images, which gives the answers.
 ANSWERER = Method(
     lambda lab, cell: (FEW_SHOT if lab.config.episodic else CLASSIFIER).settings(lab, cell),
-    measure_answer,
+    _measure_answer,
     lambda lab: (FEW_SHOT if lab.config.episodic else CLASSIFIER).check(lab),
 )
 ACCURACY = Kind(
-    list_cells,
+    _cells,
     lambda lab, cell: method_of(LEARNERS[cell.subject]).settings(lab, cell),
     lambda lab, cell: method_of(LEARNERS[cell.subject]).measure(lab, cell),
-    find_omissions,
+    _left_out,
 )

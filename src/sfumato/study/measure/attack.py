@@ -37,13 +37,11 @@ _SQUARE = 4  # its means are read as well, for noise on every pixel
 _QUANTILES = 64  # of each channel, for an adversary who ignores the order of the values
 
 
-def list_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
-    """One for each attack."""
+def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
     return [Cell("attack", spec, seed, (("attack", attack),)) for attack in attacks_of(config, spec)]
 
 
-def find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
-    """Attacks that are impossible on these releases."""
+def _left_out(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
     if spec == "none" or config.task.sensitive is None:
         return {}
     return not_taken("attack", ATTACKS, config.attacks, spec)
@@ -219,8 +217,7 @@ def _compare_images(lab: Lab, cell: Cell) -> Comparison:
     return Comparison.of(result, made.guesses)
 
 
-def recogniser_settings(lab: Lab, cell: Cell) -> Facts:
-    """The settings that decide the figures of an attack by recognisers."""
+def _recogniser_settings(lab: Lab, cell: Cell) -> Facts:
     view = ATTACKS[cell.subject].view
     decided = lab.adversaries.settings(lab.config.adversary)
     if view == "restored":
@@ -272,13 +269,12 @@ def _fused(lab: Lab, cell: Cell) -> Iterator[tuple[Cell, Method]]:
             yield replace(cell, which=(("attack", name),)), method_of(ATTACKS[name])
 
 
-def fusion_settings(lab: Lab, cell: Cell) -> Facts:
-    """The settings that decide the figures of all attacks together."""
+def _fusion_settings(lab: Lab, cell: Cell) -> Facts:
     of = {cell.subject: each.settings(lab, cell) for cell, each in _fused(lab, cell)}
     return {"fusion": _FUSION, "of": of}
 
 
-def measure_fusion(lab: Lab, cell: Cell) -> Facts:
+def _measure_fusion(lab: Lab, cell: Cell) -> Facts:
     """Looks for everybody by all attacks together; see attack.fusion.
 
     Raises BusyError if another process is making one of them.
@@ -310,10 +306,10 @@ def measure_fusion(lab: Lab, cell: Cell) -> Facts:
     }
 
 
-compare_images_once = _once(_compare_images, recogniser_settings)
+compare_images_once = _once(_compare_images, _recogniser_settings)
 compare_values_once = _once(compare_values, values_settings)
 RECOGNISER = Method(
-    recogniser_settings,
+    _recogniser_settings,
     lambda lab, cell: compare_images_once(lab, cell).result,
     compared=compare_images_once,
 )
@@ -323,10 +319,10 @@ VALUES = Method(
 SORTED = Method(
     values_settings, lambda lab, cell: compare_values(lab, cell, lambda gallery: {"": _sort}).result
 )
-FUSED = Method(fusion_settings, measure_fusion)
+FUSED = Method(_fusion_settings, _measure_fusion)
 ATTACK = Kind(
-    list_cells,
+    _cells,
     lambda lab, cell: method_of(ATTACKS[cell.subject]).settings(lab, cell),
     lambda lab, cell: method_of(ATTACKS[cell.subject]).measure(lab, cell),
-    find_omissions,
+    _left_out,
 )

@@ -18,7 +18,7 @@ _ROUNDING = 0.02  # of a number between 0 and 1: batches of networks round diffe
 _FEW = 0.5  # of the numbers of a release: where signs decide, rounding grows to some of them
 
 
-def measure(lab: Lab, cell: Cell) -> Facts:
+def _measure(lab: Lab, cell: Cell) -> Facts:
     """Releases some test images twice, each once more alone, and compares."""
     # Not the lab's own, which remembers releases.
     protection: Any = parse(lab.protection(cell).spec, takes=KINDS)
@@ -62,5 +62,5 @@ CHECKS = Kind(
         [Cell("checks", spec, seed)] if config.board and seed == config.seeds[0] else []
     ),
     lambda lab, cell: {"checks": 1},
-    measure,
+    _measure,
 )

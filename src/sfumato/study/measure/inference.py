@@ -20,7 +20,8 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
 from sfumato.learn import classifier, of_vectors
 from sfumato.study.cells import Cell, Facts, Kind, non_defaults
-from sfumato.study.lab.lab import TELLING, TOLD, Lab, with_checkpoint
+from sfumato.study.lab.lab import TELLING, TOLD, Lab
+from sfumato.study.lab.trained import train_once
 from sfumato.study.measure.attack import hits
 from sfumato.study.vocabulary import IMAGES, release_kind
 
@@ -72,8 +73,7 @@ def check(lab: Lab) -> None:
             )
 
 
-def settings(lab: Lab, cell: Cell) -> Facts:
-    """The settings that decide the figures."""
+def _settings(lab: Lab, cell: Cell) -> Facts:
     config = lab.config
     decided: Facts = {"inference": _VERSION, "sensitive": config.task.sensitive}
     if release_kind(cell.protection) in IMAGES:
@@ -81,7 +81,7 @@ def settings(lab: Lab, cell: Cell) -> Facts:
     return {**decided, "copies": config.adversary.copies}
 
 
-def measure(lab: Lab, cell: Cell) -> Facts:
+def _measure(lab: Lab, cell: Cell) -> Facts:
     """Learns the attribute from releases of others, and infers it on all test images."""
     label, people = cell.subject, lab.adversaries.sensitive
     codes, who = lab.test.label(label).codes, lab.test.label(people).codes
@@ -131,20 +131,10 @@ def _by_network(
     lab: Lab, cell: Cell, label: str, others: LabelledImages, chosen_by: LabelledImages | None
 ) -> Tensor:
     """(N,) classes of the test images, by a network that learned from releases."""
-    make = with_checkpoint(
-        lambda checkpoint: classifier.train(
-            others,
-            lab.protection(cell),
-            lab.config.classifier,
-            target=label,
-            validation=chosen_by,
-            seed=cell.seed,
-            **lab.how(checkpoint),
-        )
-    )
-    decided = {**settings(lab, cell), "label": label, "spec": cell.protection, "seed": cell.seed}
-    decided |= lab.artefact_digest(cell.protection)
-    model = lab.models.once("inferrer", decided, make, lambda path: classifier.load(path).to(lab.device))
+    decided = {**_settings(lab, cell), "label": label}
+    how = {"data": others, "target": label, "validation": chosen_by}
+    at = cell.protection, cell.seed
+    model = train_once(lab, "inferrer", classifier, lab.config.classifier, decided, *at, **how)
     names = lab.test.label(label).names
     codes = torch.tensor([names.index(name) for name in model.classes])
     return codes[model.classify(lab.release(cell, lab.test.images, PROBES).images())]
@@ -153,7 +143,7 @@ def _by_network(
 # Every label
 
 
-def measure_labels(lab: Lab, cell: Cell) -> Facts:
+def _measure_labels(lab: Lab, cell: Cell) -> Facts:
     """Learns each label from the travelled values, and tests on other images."""
     labels = {}
     train = lab.data.split("train")
@@ -210,11 +200,11 @@ INFERENCE = Kind(
     lambda config, spec, seed: [
         Cell("inference", spec, seed, (("secret", label),)) for label in config.task.attributes
     ],
-    settings,
-    measure,
+    _settings,
+    _measure,
 )
 TELLS = Kind(
     lambda config, spec, seed: [Cell("tells", spec, seed)] if config.tells else [],
     lambda lab, cell: {"tells": 2, **lab.task_settings()},
-    measure_labels,
+    _measure_labels,
 )

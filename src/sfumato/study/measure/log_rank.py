@@ -149,19 +149,18 @@ def attribute_accuracies(protection: Feature | Code, images: LabelledImages, see
     return private_feature.evaluate(model, images, released)
 
 
-def list_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
+def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
     """One for each protection that releases numbers or bits, if the study asks for it."""
     return [Cell("log-rank", spec, seed)] if config.log_rank and release_kind(spec) in _TAKES else []
 
 
-def find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
+def _left_out(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
     """Releases whose values are no numbers to rank people by."""
     taken = spec == "none" or release_kind(spec) in _TAKES
     return {} if taken or not config.log_rank else {"log-rank privacy": _TAKES}
 
 
-def settings(lab: Lab, cell: Cell) -> Facts:
-    """The settings that decide the figures."""
+def _settings(lab: Lab, cell: Cell) -> Facts:
     task, adversary = lab.config.task, lab.config.adversary
     return {
         "log-rank": 1,
@@ -170,10 +169,10 @@ def settings(lab: Lab, cell: Cell) -> Facts:
     }
 
 
-def measure(lab: Lab, cell: Cell) -> Facts:
+def _measure(lab: Lab, cell: Cell) -> Facts:
     """Ranks the people on test images, and asks the feature's classifier for the target."""
     task, protection = lab.config.task, parse(lab.protection(cell).spec, takes=_TAKES)
-    gallery, probes, copies = settings(lab, cell)["known"]
+    gallery, probes, copies = _settings(lab, cell)["known"]
     known = RankConfig(known=gallery, asked=probes, least=min(4, gallery), copies=copies, seed=cell.seed)
     people = lab.test.label(str(task.sensitive)).codes
     ranked = rank_privacy(protection, lab.test.images, people, known)
@@ -189,4 +188,4 @@ def measure(lab: Lab, cell: Cell) -> Facts:
     }
 
 
-LOG_RANK = Kind(list_cells, settings, measure, find_omissions)
+LOG_RANK = Kind(_cells, _settings, _measure, _left_out)

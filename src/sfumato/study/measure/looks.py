@@ -40,13 +40,11 @@ def view_release(lab: Lab, cell: Cell, release: Any, view: str) -> Tensor:
 # How much of an image is left in its release, or in a denoised or restored one
 
 
-def similarity_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
-    """One for each view."""
+def _similarity_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
     return [Cell("similarity", spec, seed, (("view", view),)) for view in views_of(config, spec)]
 
 
-def similarity_settings(lab: Lab, cell: Cell) -> Facts:
-    """The settings that decide the similarity."""
+def _similarity_settings(lab: Lab, cell: Cell) -> Facts:
     config, view = lab.config, cell.subject
     decided: Facts = {"measures": config.measures}
     if "face-similarity" in config.measures:
@@ -58,8 +56,7 @@ def similarity_settings(lab: Lab, cell: Cell) -> Facts:
     return decided
 
 
-def measure_similarity(lab: Lab, cell: Cell) -> Facts:
-    """Compares test images with their views."""
+def _measure_similarity(lab: Lab, cell: Cell) -> Facts:
     rows = lab.some_of_the_test(_IMAGES, cell.seed)
     clean = lab.test.images[rows]
     shown = view_release(lab, cell, lab.release(cell, clean), cell.subject)
@@ -93,13 +90,11 @@ def compare_images(lab: Lab, cell: Cell, rows: Tensor, shown: Tensor) -> dict[st
 # Some test images as they are, as they leave the device, and as they are denoised and restored
 
 
-def picture_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
-    """One, for releases that are images."""
+def _picture_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
     return [Cell("pictures", spec, seed)] if config.pictures and release_kind(spec) in IMAGES else []
 
 
-def picture_settings(lab: Lab, cell: Cell) -> Facts:
-    """The settings that decide the pictures."""
+def _picture_settings(lab: Lab, cell: Cell) -> Facts:
     config = lab.config
     decided = {"pictures": config.pictures, "views": config.views, **lab.training_settings()}
     if _restores(config, cell):
@@ -107,8 +102,7 @@ def picture_settings(lab: Lab, cell: Cell) -> Facts:
     return decided
 
 
-def measure_pictures(lab: Lab, cell: Cell) -> Facts:
-    """Makes the pictures of every view."""
+def _measure_pictures(lab: Lab, cell: Cell) -> Facts:
     config = lab.config
     clean = lab.test.images[lab.some_of_the_test(config.pictures, cell.seed)]
     views = [*views_of(config, cell.protection), *(["restored"] if _restores(config, cell) else [])]
@@ -138,7 +132,7 @@ def list_examples(config: StudyConfig, spec: str | None) -> list[Cell]:
     return [Cell("examples", spec, config.seeds[0])] if spec and wanted else []
 
 
-def measure_examples(lab: Lab, cell: Cell) -> Facts:
+def _measure_examples(lab: Lab, cell: Cell) -> Facts:
     """Releases the images of a few different people if there are people, else of any.
 
     Of short codes and answers those that differ come first, or all six may have one bit.
@@ -180,8 +174,7 @@ def _in_words(release: Any) -> list[str]:
 # Reconstructions by an adversary whose decoder draws the image behind released numbers
 
 
-def reconstruction_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
-    """One for each attack that is possible on these releases."""
+def _reconstruction_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
     kind = release_kind(spec)
     return [
         Cell("reconstruction", spec, seed, (("attack", name),))
@@ -190,21 +183,18 @@ def reconstruction_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell
     ]
 
 
-def reconstruction_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
-    """Attacks that are impossible on these releases."""
+def _reconstruction_left_out(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
     if spec == "none":
         return {}
     return not_taken("reconstruction", RECONSTRUCTIONS, config.reconstructions, spec)
 
 
-def reconstruction_settings(lab: Lab, cell: Cell) -> Facts:
-    """The settings that decide the reconstructions."""
+def _reconstruction_settings(lab: Lab, cell: Cell) -> Facts:
     shown = {} if lab.config.pictures else {"shown": 0}
     return {"measures": lab.config.measures, **shown, **lab.adversaries.undoing(cell.protection)}
 
 
-def measure_reconstruction(lab: Lab, cell: Cell) -> Facts:
-    """Rebuilds test images, and compares them with the originals."""
+def _measure_reconstruction(lab: Lab, cell: Cell) -> Facts:
     rows = lab.some_of_the_test(_REBUILT, cell.seed)
     clean = lab.test.images[rows]
     rebuilt = lab.adversaries.undone(cell, lab.release(cell, clean))
@@ -217,14 +207,14 @@ def measure_reconstruction(lab: Lab, cell: Cell) -> Facts:
     }
 
 
-SIMILARITY = Kind(similarity_cells, similarity_settings, measure_similarity)
-PICTURES = Kind(picture_cells, picture_settings, measure_pictures)
+SIMILARITY = Kind(_similarity_cells, _similarity_settings, _measure_similarity)
+PICTURES = Kind(_picture_cells, _picture_settings, _measure_pictures)
 # None in advance: images of people are recorded for the page that shows them, and not for others.
 EXAMPLES = Kind(
     lambda config, spec, seed: [],
     lambda lab, cell: {"examples": _EXAMPLES, "among": _AMONG},
-    measure_examples,
+    _measure_examples,
 )
 RECONSTRUCTION = Kind(
-    reconstruction_cells, reconstruction_settings, measure_reconstruction, reconstruction_omissions
+    _reconstruction_cells, _reconstruction_settings, _measure_reconstruction, _reconstruction_left_out
 )

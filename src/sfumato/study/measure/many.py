@@ -25,14 +25,12 @@ _AT_LEAST = 10  # releases to look at, for any number of a recommendation
 _LEARNED = 4_000  # releases of other people at most to learn from
 
 
-def list_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
-    """One for each protection, if there are adversaries."""
+def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
     wanted = (spec != "none" or config.board) and attacks_of(config, spec)
     return [Cell("many", spec, seed)] if wanted else []
 
 
-def settings(lab: Lab, cell: Cell) -> Facts:
-    """The settings that decide the curve."""
+def _settings(lab: Lab, cell: Cell) -> Facts:
     bounds = lab.config.recommend
     decided = {"sensitive": lab.adversaries.sensitive, "many": _VERSION, "releases": bounds.releases}
     if release_kind(cell.protection) in IMAGES:
@@ -40,7 +38,7 @@ def settings(lab: Lab, cell: Cell) -> Facts:
     return decided
 
 
-def measure(lab: Lab, cell: Cell) -> Facts:
+def _measure(lab: Lab, cell: Cell) -> Facts:
     """Names everybody from 1, 3, 10, ... releases of them, as far as their pictures reach.
 
     For pixels, which tell the most, it uses further pictures of the test people only if those of the
@@ -121,4 +119,4 @@ def _embed(lab: Lab, cell: Cell, released: Any) -> Tensor:
     return lab.adversaries.static(cell.seed).embed(cut)
 
 
-MANY = Kind(list_cells, settings, measure)
+MANY = Kind(_cells, _settings, _measure)

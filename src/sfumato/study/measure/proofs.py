@@ -7,8 +7,7 @@ from sfumato.study.lab.lab import Lab
 from sfumato.study.measure.results import CANDIDATES
 
 
-def measure(lab: Lab, cell: Cell) -> Facts:
-    """Computes the bounds from the protection."""
+def _measure(lab: Lab, cell: Cell) -> Facts:
     protection = lab.protection(cell)
     artefact = lab.artefact_of(cell.protection, cell.seed)
     released = lab.release(cell, lab.test.images[:1])
@@ -42,5 +41,5 @@ def _people(lab: Lab) -> list[int]:
 PROVED = Kind(  # one for each protection; its seed matters if a network is trained for it
     lambda config, spec, seed: [Cell("proved", spec, seed)] if seed == config.seeds[0] else [],
     lambda lab, cell: {"shape": list(lab.test.images.shape[1:]), "people": _people(lab)},
-    measure,
+    _measure,
 )
