@@ -23,9 +23,8 @@ from sfumato.protect import answer, parse
 from sfumato.protect.answer import Answer, Answerer
 from sfumato.protect.code import Code, load_encoder
 from sfumato.study import grid
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
-from sfumato.study.parts.trained.code import CodeRecipe
+from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.lab.trained import CodeRecipe
 
 EPISODES: dict[str, Any] = {
     "way": 4,
