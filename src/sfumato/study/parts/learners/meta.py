@@ -70,7 +70,7 @@ def check(lab: "Lab") -> None:
             f"test would answer questions that no budget covers: split the data by {target}, or set "
             "private: null"
         )
-    meta.Promise(private, config, lab.train, target, lab.config.seeds[0]).charge()
+    meta.Promise(config, lab.train, target, lab.config.seeds[0]).charge()
 
 
 def _train_or_read(lab: "Lab", cell: Cell) -> meta.MetaModel:
