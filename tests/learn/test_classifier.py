@@ -120,8 +120,7 @@ def test_the_interval_is_wilsons_over_images():
 
 
 @pytest.mark.parametrize(
-    ("network", "millions"),
-    [("resnet20", 0.27), ("convnet8", 2.88), ("resnet50", 23.5), ("resnet152", 58.1)],
+    ("network", "millions"), [("resnet20", 0.27), ("convnet8", 2.88), ("resnet50", 23.5), ("resnet152", 58.1)]
 )
 def test_the_victims_have_their_published_sizes(network: str, millions: float):
     config = ClassifierConfig(network=network, precision="float32")

@@ -16,13 +16,7 @@ from scipy import integrate
 from sfumato import artefacts
 from sfumato.errors import ArtefactError
 from sfumato.learn import code_prototypes
-from sfumato.learn.code_prototypes import (
-    BITS,
-    CodePrototypes,
-    Spread,
-    measure_spread,
-    part_left,
-)
+from sfumato.learn.code_prototypes import BITS, CodePrototypes, Spread, measure_spread, part_left
 from sfumato.learn.prototypes import prototype_logits
 from sfumato.networks.code import make_code_network
 from sfumato.protect.code import Code

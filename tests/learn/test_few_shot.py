@@ -25,11 +25,7 @@ LONGER = replace(TINY, episodes_per_epoch=20, denoiser_depth=None)
 
 def train(data, spec="gaussian:sigma=40", config=TINY, **more):
     return few_shot.train(
-        data.split("train"),
-        parse(spec),
-        config,
-        validation=data.split("validation"),
-        **more,
+        data.split("train"), parse(spec), config, validation=data.split("validation"), **more
     )
 
 

@@ -274,8 +274,8 @@ def test_the_feature_begins_as_the_principal_components(count: int):
 
 def test_the_covariance_is_that_of_training_features():
     model, source = trained(), world()
-    torch.testing.assert_close(model.covariance, model.features(source.images).T.cov())
-    assert model.covariance.shape == (4, 4)
+    torch.testing.assert_close(model.device.covariance, model.features(source.images).T.cov())
+    assert model.device.covariance.shape == (4, 4)
 
 
 # What is learned
@@ -357,7 +357,7 @@ def test_dpfe_has_acc_priv_superiority_over_simple_as_in_the_papers_figure_6(
         points = []
         for ratio in (0.0, 0.1, 0.3, 1.0, 3.0):
             known, new = (
-                noisy(model.features(each.images), model.covariance, seeded_noise(seed), ratio=ratio)
+                noisy(model.features(each.images), model.device.covariance, seeded_noise(seed), ratio=ratio)
                 for seed, each in enumerate((one, two))
             )
             privacy = judge_features(known, people[0], new, people[1]).lrp
@@ -371,7 +371,7 @@ def test_dpfe_has_acc_priv_superiority_over_simple_as_in_the_papers_figure_6(
 def test_features_of_training_images_have_variance_1(simple: FeatureModel, private: FeatureModel):
     # Statistics are means over batches, whose means differ too.
     for model in (simple, private):
-        assert model.covariance.diag().tolist() == pytest.approx([1.0] * 6, abs=0.3)
+        assert model.device.covariance.diag().tolist() == pytest.approx([1.0] * 6, abs=0.3)
 
 
 def test_an_adversary_learns_who_it_is_and_the_extractor_unlearns_it():
@@ -461,7 +461,7 @@ def test_a_network_has_an_accuracy_and_no_feature(network: FeatureModel, tmp_pat
 def test_noise_takes_accuracy(simple: FeatureModel):
     test = world(160, seed=3)
     features = simple.features(test.images)
-    drowned = noisy(features, simple.covariance, seeded_noise(0), ratio=1000.0)
+    drowned = noisy(features, simple.device.covariance, seeded_noise(0), ratio=1000.0)
     assert evaluate(simple, test, drowned)["light"] < 0.7
     assert evaluate(simple, test, features) == evaluate(simple, test)
 

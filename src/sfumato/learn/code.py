@@ -29,10 +29,9 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn import method
 from sfumato.learn.augmentation import augment
-from sfumato.learn.calibration import measure_prototypes
 from sfumato.learn.code_prototypes import of_card
 from sfumato.learn.fit import Progress, Run, adam, fit
-from sfumato.learn.gallery import answers_of_episodes
+from sfumato.learn.gallery import answers_of_episodes, measure_prototypes
 from sfumato.learn.private_feature import adversary, reverse_gradient
 from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototypical_loss
 from sfumato.learn.start import START_FIELD, begin
@@ -501,7 +500,7 @@ def _judge(
         return episode_accuracies(codes(), places, shot=shot).mean().item()
 
     def finish() -> None:
-        """Measures the receivers' settings, see calibration.measure_prototypes, and their answers."""
+        """Measures the receivers' settings, see gallery.measure_prototypes, and their answers."""
         shown, way = (model.codes(images), codes(), classes), config.validation_way
         model.card["prototypes"] = measure_prototypes(*shown, way=way, shot=shot, code=model.code)
         answers, _ = _answers(model, codes(), places, shot=shot)

@@ -30,9 +30,8 @@ from sfumato.errors import ConfigError
 from sfumato.images import to_float, to_uint8
 from sfumato.learn import method
 from sfumato.learn.augmentation import augment
-from sfumato.learn.calibration import measure_refusal
 from sfumato.learn.fit import Progress, Run, adam, fit
-from sfumato.learn.gallery import answers_of_episodes
+from sfumato.learn.gallery import answers_of_episodes, measure_refusal
 from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototypical_loss
 from sfumato.learn.refusal import Refusal
 from sfumato.learn.start import START_FIELD, begin

@@ -95,11 +95,6 @@ class FeatureConfig:
         return "simple" if epoch < self.attribute_epochs + self.simple_epochs else self.variant
 
 
-def config_of(card: dict[str, Any]) -> FeatureConfig:
-    """The settings of a model's card."""
-    return FeatureConfig(**card["config"] | {"widths": tuple(card["config"]["widths"])})
-
-
 class CloudSide(nn.Module):
     """The network after the private feature. State: its weights. (N, d) -> (N, outputs) logits."""
 
@@ -117,19 +112,13 @@ class CloudSide(nn.Module):
 class FeatureModel(method.Model):
     """A device side that extracts a private feature, and a cloud side that reads attributes from it.
 
-    State: their weights, and those of an adversary while it is trained. `protect.feature` applies the device
-    side.
+    `protect.feature` applies the device side. State: also an adversary, while it is trained.
     """
 
     kind = KIND
     device: DeviceSide
     cloud: CloudSide
     adversary: nn.Module | None
-
-    @property
-    def covariance(self) -> Tensor:
-        """(d, d), of the features of the training images: C of Procedure 2."""
-        return self.device.covariance
 
     def features(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32, without noise. Raises DataError for other sizes."""
@@ -138,10 +127,7 @@ class FeatureModel(method.Model):
         return self._of_images(self.device, images)
 
     def classify(self, images: Tensor) -> dict[str, Tensor]:
-        """(N, C, H, W) uint8 -> target -> (N, classes) float32 logits, by both sides, without noise.
-
-        Raises DataError for other sizes.
-        """
+        """(N, C, H, W) uint8 -> target -> (N, classes) float32 logits, by both sides, without noise."""
         return self.by_target(self._of_images(self.outputs, images))
 
     def _of_images(self, function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
@@ -184,8 +170,6 @@ class FeatureModel(method.Model):
 
 
 class _Card(FeatureCard):
-    """The card of both sides: the device side needs less."""
-
     config: FeatureConfig  # type: ignore[assignment]
     precision: method.Precision = "float32"  # of the training: a loaded model computes in float32
 
@@ -325,7 +309,7 @@ def embed(model: FeatureModel, images: Tensor) -> None:
     device = device_of(model.eval())
 
     def extract(part: Tensor) -> Tensor:
-        return model.device.extractor(method.as_input(part, device)).flatten(1)
+        return torch.as_tensor(model.device.extractor(method.as_input(part, device))).flatten(1)
 
     outputs = method.in_batches(extract, images).double()  # (N, D)
     dimension = model.device.encoder.out_features
@@ -359,8 +343,7 @@ def embed(model: FeatureModel, images: Tensor) -> None:
 def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
     """Gives every batch norm its statistics over some images, with the present weights.
 
-    Running averages lag behind weights that still move: the loss of Eq. (7) moves its own input, a feature of
-    variance 1, and the lag makes features of another variance.
+    Running averages lag behind weights that move: by Eq. (7) a feature would then not have variance 1.
     """
     norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d)]
     momenta = [norm.momentum for norm in norms]
@@ -406,11 +389,11 @@ def begin_with(begin: FeatureModel, model: FeatureModel) -> int:
             )
     take_over(begin, model)
     card["begun"] = variant
-    return config_of(begun).epochs
+    return FeatureConfig(**begun["config"] | {"widths": tuple(begun["config"]["widths"])}).epochs
 
 
 def take_over(begin: FeatureModel, model: FeatureModel) -> None:
-    """Gives a model the weights of one of an earlier stage, which may be cut elsewhere if it is a network."""
+    """Gives a model the weights of an earlier stage; a network may be cut elsewhere."""
     if not begin.is_network:
         model.load_state_dict(begin.state_dict())
         return
@@ -468,8 +451,8 @@ def train(
         return pair(order, identities, batch=config.batch, pairs=config.pairs, draw=draw)
 
     def step(rows: Tensor) -> Tensor:
-        batch = (data.images[rows], codes[rows], identities[rows])
-        return run.minimise(stage_loss(model, config, config.stage(run.epoch), *batch, sigma=sigma))
+        batch, stage = (data.images[rows], codes[rows], identities[rows]), config.stage(run.epoch)
+        return run.minimise(stage_loss(model, config, stage, *batch, sigma=sigma))
 
     more: dict[str, Any] = {"checkpoint": checkpoint, "progress": progress, "losses": losses}
     fit(run, batches, step, epochs=config.epochs, **more)
@@ -507,21 +490,14 @@ def trainable(
 
 
 def stage_loss(
-    model: FeatureModel,
-    config: FeatureConfig,
-    stage: str,
-    images: Tensor,
-    codes: Tensor,
-    identities: Tensor,
-    *,
-    sigma: float,
+    model: FeatureModel, config: FeatureConfig, stage: str, *batch: Tensor, sigma: float
 ) -> Tensor:
     """The loss of a stage: the attributes' cross-entropies, and the privacy of the variant; see silverman.
 
-    Images are (B, C, H, W) uint8, codes of the targets (B, T) int64, and identities (B,) int64.
+    A batch: (B, C, H, W) uint8 images, (B, T) int64 codes of the targets, and (B,) int64 identities.
     """
     device = device_of(model)
-    codes, identities = to_device(codes, device), to_device(identities, device)
+    images, codes, identities = (to_device(part, device) for part in batch)
     with autocast(model.card["precision"], device):
         ready = method.as_input(images, device)
         if stage == "network":

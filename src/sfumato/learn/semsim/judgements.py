@@ -40,15 +40,11 @@ class Judgements:
                 f"{self.source}: originals of {ours} and reconstructions of {theirs}: bring them to one size"
             )
         count = len(self.reconstructions)
-        if self.of.shape != (count,) or self.recognised.shape != (count,):
+        given = tuple((tuple(each.shape), each.dtype) for each in (self.of, self.recognised))
+        if given != (((count,), torch.int64), ((count,), torch.bool)):
             raise DataError(
-                f"{self.source}: {count} reconstructions with {tuple(self.of.shape)} originals and "
-                f"{tuple(self.recognised.shape)} judgements: give one of each"
-            )
-        if self.of.dtype != torch.int64 or self.recognised.dtype != torch.bool:
-            raise DataError(
-                f"{self.source}: `of` is int64 and `recognised` is bool, "
-                f"got {self.of.dtype} and {self.recognised.dtype}"
+                f"{self.source}: {count} reconstructions, `of` and `recognised` are {given}: give one int64 "
+                "and one bool of each"
             )
         if count and not 0 <= int(self.of.min()) <= int(self.of.max()) < len(self.originals):
             raise DataError(
