@@ -40,11 +40,11 @@ class Judgements:
                 f"{self.source}: originals of {ours} and reconstructions of {theirs}: bring them to one size"
             )
         count = len(self.reconstructions)
-        given = tuple((tuple(each.shape), each.dtype) for each in (self.of, self.recognised))
-        if given != (((count,), torch.int64), ((count,), torch.bool)):
+        given = " and ".join(f"{tuple(each.shape)} {each.dtype}" for each in (self.of, self.recognised))
+        if given != f"({count},) torch.int64 and ({count},) torch.bool":
             raise DataError(
-                f"{self.source}: {count} reconstructions, `of` and `recognised` are {given}: give one int64 "
-                "and one bool of each"
+                f"{self.source}: {count} reconstructions, and `of` and `recognised` are {given}: give an int64 "
+                "and a bool for each"
             )
         if count and not 0 <= int(self.of.min()) <= int(self.of.max()) < len(self.originals):
             raise DataError(
