@@ -111,7 +111,7 @@ def published(
 ) -> dict[str, Any]:
     """Train SemSim on judgements, and measure the victims of a data set that is not among them."""
     trained = semsim.train(known, config, seed=seed)
-    model = SemSim(trained.embedding, card=trained.card)
+    model = SemSim(trained.network, card=trained.card)
     scores = scores_of(model, name, records, runs, torch.device("cpu"))
     return {
         "annotators": PROXY,
@@ -273,7 +273,13 @@ def by_stages(name: str, names: Sequence[str], seed: int, records: Rows, runs: P
 
 def variants(known: semsim.Judgements) -> dict[str, tuple[semsim.Judgements, SemSimConfig]]:
     """SemSim as published with one thing changed at a time; every backbone with as many epochs."""
-    some = semsim.sample(known, FEW_ORIGINALS, torch.Generator().manual_seed(0))
+    order = torch.randperm(len(known.originals), generator=torch.Generator().manual_seed(0))
+    kept = order[:FEW_ORIGINALS].sort().values
+    rows = torch.isin(known.of, kept)
+    some = semsim.Judgements(
+        *(known.originals[kept], known.reconstructions[rows], torch.searchsorted(kept, known.of[rows])),
+        *(known.recognised[rows], known.source),
+    )
     short = replace(PUBLISHED, epochs=FEW_EPOCHS)
     return {f"margin-{margin:g}": (known, replace(PUBLISHED, margin=margin)) for margin in MARGINS} | {
         f"short-{network}": (some, replace(short, network=network)) for network in ("lenet", "resnet18")

@@ -16,7 +16,7 @@ from sfumato.learn.classifier import ClassifierConfig
 from sfumato.learn.code import CodeConfig
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.private_feature import FeatureConfig
-from sfumato.learn.semsim import Judgements, SemSimConfig
+from sfumato.learn.semsim import Judgements, SemSimConfig, SemSimModel
 from sfumato.learn.semsim.perceptual import PerceptualConfig
 from sfumato.protect import parse
 
@@ -83,7 +83,7 @@ def of_seed(method: str, seed: int = 0) -> Any:
 
 
 def weights(model: Any) -> dict[str, torch.Tensor]:
-    network = model.embedding if hasattr(model, "embedding") else model
+    network = model.network if isinstance(model, SemSimModel) else model
     return {name: each.clone() for name, each in network.state_dict().items()}
 
 

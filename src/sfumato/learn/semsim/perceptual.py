@@ -14,19 +14,17 @@ positive is the original itself, as in `triplets`.
 import math
 import os
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sfumato import artefacts
 from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress
 from sfumato.learn.method import check_known, check_least, in_batches
-from sfumato.learn.semsim import triplets
+from sfumato.learn.semsim import SemSimModel, triplets
 from sfumato.learn.semsim.judgements import Judgements, resize
 from sfumato.networks import SqueezeNet
 from sfumato.networks.encoders.squeeze_net import STAGES
@@ -92,18 +90,6 @@ class Looked:
         return replace(self, terms=self.terms[kept], of=self.of[kept], shares=self.shares[kept])
 
 
-@dataclass(frozen=True)
-class PerceptualModel:
-    """A learned distance."""
-
-    distance: StageDistance  # the network with its weights, calibrated, in evaluation mode
-    card: dict[str, Any]  # its settings, data digest, seed, and the quality of its predictions
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model as an artefact, network included; `sfumato.assess.semsim.load` reads it."""
-        artefacts.save(path, self.distance.state_dict(), {"kind": KIND, **self.card})
-
-
 def blank(backbone: str | os.PathLike[str], config: PerceptualConfig, others: Tensor) -> StageDistance:
     """The distance before anything is learned: all terms weigh alike.
 
@@ -137,7 +123,7 @@ def train(
     backbone: str | os.PathLike[str],
     seed: int = 0,
     progress: Progress | None = None,
-) -> PerceptualModel:
+) -> SemSimModel:
     """Learns the weights of stages from the judgements of people, and calibrates the distance.
 
     The weights of SqueezeNet 1.0 in `backbone` become part of the model; the seed decides the held-out
@@ -149,7 +135,7 @@ def train(
     distance = blank(backbone, config, judgements.originals[chosen])
     foretold = learn(distance, look_at(distance, judgements), config, seed=seed, progress=progress)
     card = {"config": asdict(config), "data": judgements.card(), "seed": seed, "others": len(chosen)}
-    return PerceptualModel(distance, card | {"held_out": asdict(foretold)})
+    return SemSimModel(KIND, distance, card | {"held_out": asdict(foretold)})
 
 
 def learn(
