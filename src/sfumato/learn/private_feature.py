@@ -96,7 +96,7 @@ class FeatureConfig:
 
 
 class CloudSide(nn.Module):
-    """The network after the private feature. State: its weights. (N, d) -> (N, outputs) logits."""
+    """The network after the private feature. State: its weights."""
 
     def __init__(self, analyser: nn.Module, between: torch.Size, *, dimension: int) -> None:
         super().__init__()
@@ -105,20 +105,17 @@ class CloudSide(nn.Module):
         self._between = between
 
     def forward(self, features: Tensor) -> Tensor:
-        """The logits of all attributes, one after the other."""
+        """(N, d) -> (N, outputs), the logits of all attributes."""
         return torch.as_tensor(self.analyser(self.decoder(features).unflatten(1, self._between)))
 
 
 class FeatureModel(method.Model):
-    """A device side that extracts a private feature, and a cloud side that reads attributes from it.
-
-    `protect.feature` applies the device side. State: also an adversary, while it is trained.
-    """
+    """A device side that extracts a private feature, and a cloud side that reads attributes from it."""
 
     kind = KIND
-    device: DeviceSide
+    device: DeviceSide  # which `protect.feature` applies
     cloud: CloudSide
-    adversary: nn.Module | None
+    adversary: nn.Module | None  # while it is trained
 
     def features(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32, without noise. Raises DataError for other sizes."""
@@ -176,9 +173,7 @@ class _Card(FeatureCard):
 
 def load(path: str | os.PathLike[str]) -> FeatureModel:
     """Reads a saved model. Raises ArtefactError for any other file."""
-    return method.load_model(
-        path, kind=KIND, schema=_Card, untrained=lambda card: make_untrained(card, seed=0)
-    )
+    return method.load_model(path, kind=KIND, schema=_Card, untrained=make_untrained)
 
 
 def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None = None) -> dict[str, float]:
@@ -186,16 +181,15 @@ def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None 
 
     `features`: (N, d) of these images, with noise for example; None for those without.
     """
-    codes = codes_of(model, data)
-    if not len(data) or (features is not None and len(features) != len(data)):
-        count = len(data) if features is None else len(features)
+    codes, count = codes_of(model, data), len(data if features is None else features)
+    if not len(data) or count != len(data):
         raise DataError(f"{count} features of {len(data)} images: one of each, and at least one")
     logits = model.classify(data.images) if features is None else model.attributes(features)
     guesses = torch.stack([scores.argmax(1) for scores in logits.values()], 1)  # (N, T)
     return dict(zip(logits, (guesses == codes).double().mean(0).tolist(), strict=True))
 
 
-def make_untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
+def make_untrained(card: dict[str, Any], *, seed: int = 0) -> FeatureModel:
     """Makes the model of a card's settings, with initial weights from `seed`."""
     dimension = card["config"]["dimension"]
     with initial_weights(seed):
@@ -248,7 +242,7 @@ def log_rank_loss(
 
     Promises: at a temperature near 0 it is exact log-rank privacy, if no two identities are equally likely.
 
-    Arguments as of privacy_loss; the temperature of the sigmoid is in nats.
+    Arguments as of privacy_loss.
     """
     columns, codes = identities.unique(return_inverse=True)
     squares = (features[:, None] - features[None]).square().sum(2)  # (N, N)
@@ -274,12 +268,10 @@ def reverse_gradient(features: Tensor, beta: float) -> Tensor:
 
 
 def pair(order: Tensor, identities: Tensor, *, batch: int, pairs: int, draw: torch.Generator) -> list[Tensor]:
-    """The rows of batches in which some images have another one of the same identity.
+    """The rows of batches in which some images have another one of the same identity, (N,) of each.
 
-    Promises: without the last `pairs` of each batch, every row occurs once, except a rest that is
+    Promises: without the last `pairs` of each batch, every row of `order` occurs once, except a rest that is
     smaller than a batch; these last have the identities of the first that have another image, in turn.
-
-    `order`: (N,) the rows, shuffled; `identities`: (N,) of each row; `batch`: rows of a batch, all together.
     """
     _, codes, counts = identities.unique(return_inverse=True, return_counts=True)
     by_identity = codes.argsort(stable=True)
@@ -306,11 +298,11 @@ def embed(model: FeatureModel, images: Tensor) -> None:
     Source: Osia et al. 2018, Procedure 1. Promises: with as many dimensions as the output has, the network
     computes the same as without auto-encoder; with fewer, decoder and encoder are the best linear ones.
     """
-    device = device_of(model.eval())
 
     def extract(part: Tensor) -> Tensor:
-        return torch.as_tensor(model.device.extractor(method.as_input(part, device))).flatten(1)
+        return torch.as_tensor(model.device.extractor(method.as_input(part, device_of(model)))).flatten(1)
 
+    model.eval()
     outputs = method.in_batches(extract, images).double()  # (N, D)
     dimension = model.device.encoder.out_features
     if dimension > len(outputs) - 1:
@@ -331,8 +323,7 @@ def embed(model: FeatureModel, images: Tensor) -> None:
     encoder, norm, decoder = model.device.encoder, model.device.norm, model.cloud.decoder
     encoder.weight.copy_(vectors.T)
     encoder.bias.copy_(-mean @ vectors)
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
+    assert norm.running_mean is not None and norm.running_var is not None  # noqa: PT018
     norm.running_mean.zero_()
     norm.running_var.copy_(values)
     decoder.weight.copy_(vectors * (values + norm.eps).sqrt())  # undoes the batch norm
@@ -375,13 +366,9 @@ def begin_with(begin: FeatureModel, model: FeatureModel) -> int:
             "if there are stages after it"
         )
 
-    def settings(of: dict[str, Any]) -> dict[str, Any]:
-        config = {name: v for name, v in of["config"].items() if name not in _OF_LATER_STAGES[variant]}
-        config |= {name: of[name] for name in ("shape", "classes", "sensitive", "seed", "precision")}
-        return config | {"data": of["data"]["digest"]}
-
-    theirs, ours = settings(begun), settings(card)
-    for name in ours:
+    theirs, ours = ({**each["config"], **each, "data": each["data"]["digest"]} for each in (begun, card))
+    of_both = ("shape", "classes", "sensitive", "seed", "precision", "data")
+    for name in [*(each for each in card["config"] if each not in _OF_LATER_STAGES[variant]), *of_both]:
         if theirs[name] != ours[name]:
             raise ConfigError(
                 f"a model to begin with of {name}={theirs[name]}, and {ours[name]} is wanted: "
@@ -389,7 +376,7 @@ def begin_with(begin: FeatureModel, model: FeatureModel) -> int:
             )
     take_over(begin, model)
     card["begun"] = variant
-    return FeatureConfig(**begun["config"] | {"widths": tuple(begun["config"]["widths"])}).epochs
+    return FeatureConfig(**begun["config"]).epochs
 
 
 def take_over(begin: FeatureModel, model: FeatureModel) -> None:
@@ -418,13 +405,9 @@ def train(
 ) -> FeatureModel:
     """Trains by Procedure 1 and returns the model of the last epoch. See also learn.method.
 
-    Args:
-        data: clean images to train on.
-        targets: the labels to keep.
-        sensitive: the label to remove.
-        validation: other images, whose accuracies go on the card; their identities may be new.
-        begin: a model of an earlier stage, of the same data, seed and settings up to there. Only later stages
-            are then trained, with a new optimiser.
+    It keeps the targets, and removes the `sensitive` label. The accuracies on `validation`, of any people, go
+    on the card. `begin` is a model of an earlier stage, of the same data, seed and settings up to there: only
+    later stages are then trained, with a new optimiser.
 
     Raises DataError for what `trainable` refuses, and ConfigError for no such layer, for one whose output has
     fewer dimensions than the feature, and for an unsuitable `begin`.
