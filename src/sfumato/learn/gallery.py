@@ -197,10 +197,9 @@ def answers_of_episodes(
     which are named correctly, and which are accepted; None without a refusal.
     """
     weights = np.ones(len(embeddings)) if weights is None else weights
-    way = places.shape[1]
-    hits, accepted = [], []
+    way, hits, accepted = places.shape[1], [], []
     for episode in places:
-        gallery = gallery_of_support(embeddings, episode[:, :shot], weights, codes)
+        gallery = _gallery_of(episode[:, :shot], embeddings, weights, codes)
         queries = embeddings[episode[:, shot:].ravel()]
         named = gallery.name(queries, top=1, refusal=refusal)
         hits.append(named.rows[:, 0].reshape(way, -1) == np.arange(way)[:, None])
@@ -216,17 +215,15 @@ def gallery_of_classes(
     labels, examples = np.unique(classes, return_counts=True)
     rows = [(classes == each).nonzero()[0] for each in labels]
     sums = np.array([weights[each].sum() for each in rows])
-    totals = [sum_weighted(embeddings[each], weights[each]) for each in rows]
-    means = [mean_of(total, weight) for total, weight in zip(totals, sums, strict=True)]
+    means = [mean_of(sum_weighted(embeddings[each], weights[each]), weights[each].sum()) for each in rows]
     return Gallery.of(tuple(map(str, labels)), np.stack(means), sums, examples, codes)
 
 
-def gallery_of_support(
-    embeddings: np.ndarray, support: np.ndarray, weights: np.ndarray, codes: CodePrototypes | None
+def _gallery_of(
+    support: np.ndarray, embeddings: np.ndarray, weights: np.ndarray, codes: CodePrototypes | None
 ) -> Gallery:
     """The gallery of (N, K) indices of embeddings; see answers_of_episodes."""
-    rows = support.ravel()
-    classes = np.arange(len(support)).repeat(support.shape[1])
+    rows, classes = support.ravel(), np.arange(len(support)).repeat(support.shape[1])
     return gallery_of_classes(embeddings[rows], classes, weights[rows], codes)
 
 
@@ -244,9 +241,8 @@ def measure_prototypes(
     spread = measure_spread(clean, classes, bits=code.bits is not None)
     made = CodePrototypes(code.bits, clean.shape[1], spread)
     embeddings = made.embed(noisy, code).numpy().astype(np.float32)
-    weights = np.full(len(embeddings), made.weight(code))
-    more: dict[str, Any] = {"way": way, "shot": shot, "weights": weights, "codes": made}
-    refusal, reason = measure_refusal(embeddings, classes.numpy(), **more)
+    more: dict[str, Any] = {"weights": np.full(len(embeddings), made.weight(code)), "codes": made}
+    refusal, reason = measure_refusal(embeddings, classes.numpy(), way=way, shot=shot, **more)
     noise = {"flip": code.flip, "norm": code.norm, "noise": code.noise}
     return {"spread": asdict(spread), "refusal": refusal and refusal.card(), "no_refusal": reason, **noise}
 
@@ -262,9 +258,8 @@ def measure_refusal(
 ) -> tuple[Refusal | None, str]:
     """The refusal of (n, D) embeddings, measured among `way` enrolled classes, or fewer, of `shot` examples.
 
-    Queries of enrolled classes should be accepted, and those of other classes refused. So two
-    classes have no refusal: with both enrolled, no image is of another one. For the other arguments see
-    gallery.answers_of_episodes. -> the refusal and "", or None and the reason.
+    Two classes have none: with both enrolled, no image is of another one. For the other arguments see
+    answers_of_episodes. -> the refusal and "", or None and the reason.
     """
     draw = np.random.default_rng(0)
     weights = np.ones(len(embeddings)) if weights is None else weights
@@ -283,7 +278,7 @@ def measure_refusal(
         # All but one, which is the query and so never among the examples.
         rows = [np.delete(images[each], draw.integers(len(asked[each]))) for each in chosen]
         support = np.stack([draw.permutation(each)[:shot] for each in rows])
-        gallery = gallery_of_support(embeddings, support, weights, codes)
+        gallery = _gallery_of(support, embeddings, weights, codes)
         scaled = squares(embeddings[queries][:, None] - gallery.vectors) / (1 + 1 / gallery.shots)
         scaled[np.isin(queries, support)] = np.nan
         enrolled.append(chosen)
@@ -292,14 +287,11 @@ def measure_refusal(
     trials = _Trials(of_queries, np.stack(enrolled), np.stack(distances))
     threshold = threshold_of(trials.own())
     # The rates of a class are by the threshold of the others: its own images would have chosen it.
-    accepted, refused = trials.rates(
-        np.array([threshold_of(trials.own(each)) for each in range(len(images))])
-    )
+    of_others = [threshold_of(trials.own(each)) for each in range(len(images))]
+    accepted, refused = trials.rates(np.array(of_others))
     if refused.share < max(LEAST_REFUSED, 2 * (1 - accepted.share)):
-        return None, (
-            f"it would refuse {refused.share:.0%} of queries of other classes, and {1 - accepted.share:.0%} "
-            f"of those of {way} enrolled ones"
-        )
+        others, own = f"{refused.share:.0%} of queries of other classes", f"{1 - accepted.share:.0%}"
+        return None, f"it would refuse {others}, and {own} of those of {way} enrolled ones"
     return Refusal(threshold, len(images), way, shot, accepted, refused), ""
 
 
