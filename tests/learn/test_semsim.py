@@ -11,7 +11,6 @@ from torch.nn import functional
 from sfumato import images
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
-from sfumato.learn import semsim
 from sfumato.learn.semsim import (
     SEMSIM,
     Judgements,
@@ -23,7 +22,6 @@ from sfumato.learn.semsim import (
     triplet_loss,
     triplets,
 )
-from sfumato.networks.encoders.small import Embedding
 
 TINY = SemSimConfig(network="lenet", size=16, epochs=2, batch=32, precision="float32")
 
@@ -241,43 +239,7 @@ def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, rows: list[str], mes
         read(exported(tmp_path, rows), size=8)
 
 
-def test_a_table_that_is_none_is_named(tmp_path: Path):
-    with pytest.raises(DataError, match=r"none.csv: cannot be read \(No such file"):
-        read(tmp_path / "none.csv", size=8)
-    path = exported(tmp_path, [], header="original,reconstruction,recognized,source")
-    with pytest.raises(DataError, match="no column 'recognised': did you mean 'recognized'"):
-        read(path, size=8)
-
-
 # Training
-
-
-def test_an_epoch_shows_each_reconstruction_once_in_equal_parts(monkeypatch: pytest.MonkeyPatch):
-    shown = []
-
-    def loss(anchors, positives, negatives, *, margin):
-        shown.append(len(anchors))
-        return triplet_loss(anchors, positives, negatives, margin=margin)
-
-    monkeypatch.setattr(semsim, "triplet_loss", loss)
-    steps = []
-    train(world(), replace(TINY, batch=40), progress=lambda *each: steps.append(each))
-    assert shown == [32, 32, 32] * 2
-    assert steps == [(step, 6) for step in range(1, 7)]
-
-
-def test_momentum_is_nesterovs():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        start = Embedding("lenet", size=16, normalised=True).state_dict()
-    once = replace(TINY, epochs=1, batch=96)
-    steps = [
-        train(world(), replace(once, momentum=momentum)).network.state_dict()["network.body.0.weight"]
-        - start["network.body.0.weight"]
-        for momentum in (0.0, 0.9)
-    ]
-    # Its first step already looks ahead: 1 + momentum times as far as without.
-    assert torch.allclose(steps[1], 1.9 * steps[0], rtol=1e-3, atol=1e-7)
 
 
 def test_training_that_diverges_stops():

@@ -278,12 +278,6 @@ def test_a_file_by_which_farther_would_be_more_alike_is_refused(file: Path, tmp_
             measures.load(tmp_path / "w.safetensors")
 
 
-def test_a_file_of_another_kind_is_named(tmp_path: Path):
-    artefacts.save(tmp_path / "c.safetensors", {"x": torch.zeros(1)}, {"kind": "classifier"})
-    with pytest.raises(ArtefactError, match="is a 'classifier', and a 'semsim' is needed"):
-        measures.load(tmp_path / "c.safetensors")
-
-
 def test_one_original_is_too_few_to_hold_any_out():
     with pytest.raises(DataError, match="world: reconstructions of 1 original: give those of 2 or more"):
         learn(blank(), world(originals=1), TINY, seed=0)
