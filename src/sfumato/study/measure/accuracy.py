@@ -263,7 +263,7 @@ def _check_meta(lab: Lab) -> None:
             f"test would answer questions that no budget covers: split the data by {target}, or set "
             "private: null"
         )
-    meta.Promise(config.private, config, lab.train, target, lab.config.seeds[0]).charge()
+    meta.Promise(config, lab.train, target, lab.config.seeds[0]).charge()
 
 
 # Classifiers that know the classes
