@@ -81,17 +81,8 @@ def in_turns(
     """The data once for each fold: everybody is a test person in one of them, and in one split of each fold.
 
     The other people of a fold are for its training and validation, so the training images of two folds are in
-    part the same: results differ less from fold to fold than between studies of other people. The first fold
-    has the fewest test people.
-
-    Args:
-        data: of a source that names no splits.
-        target: the label to classify, whose classes are as even in all folds as possible.
-        sensitive: the label of the person on an image.
-        folds: K; the test people of each are a K-th of all.
-
-    Returns:
-        the data with the splits of each fold, and a sentence about them.
+    part the same: results differ less from fold to fold than between studies of other people. Classes of the
+    `target` are as even in all folds as possible. -> the data with the splits of each fold, and a sentence.
     """
     if data.split_by is None:
         raise DataError(
@@ -128,7 +119,6 @@ def in_turns(
 
 
 def _turns(people: Tensor, folds: int, seed: int) -> list[Tensor]:
-    """The rows of each fold, with whole people."""
     who = people.unique()
     order = who[torch.randperm(len(who), generator=torch.Generator().manual_seed(seed))]
     return [torch.isin(people, order[number::folds]).nonzero().flatten() for number in reversed(range(folds))]

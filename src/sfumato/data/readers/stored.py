@@ -1,10 +1,8 @@
 """Images that do not fit memory: decoded once into a file of the user's cache, and read from there by rows.
 
-The file holds bare pixels, mapped into memory: the operating system keeps the parts that are in use, drops
-them when it needs the room, and shares them between processes. Indexing the images gives tensors.
-
-The file is a copy of private images, without protection. It lies in the cache folder of the user, below
-`place()`; only its owner can read it; and it stays until it is cleared: `sfumato data cache --clear`.
+The file holds bare pixels, mapped into memory. It is a copy of private images, without protection. It lies in
+the cache folder of the user, below `place()`; only its owner can read it; and it stays until it is cleared:
+`sfumato data cache --clear`.
 
     SFUMATO_MEMORY  bytes up to which the images of a source are held in memory: 2147483648 (2 GiB)
     SFUMATO_CACHE   a folder for the file: never one that others read
@@ -99,11 +97,11 @@ class Stored(Tensor):
         if not isinstance(index, int | slice | list | Tensor):
             return self.read_all()[index]
         rows = self._rows[index]
-        if rows.ndim == 1 and len(rows) * math.prod(self._source.shape[1:]) > self._batch:
-            return Stored(self._source, rows, self._batch)
-        if isinstance(index, slice):
-            return Stored(self._source, rows, self._batch).read_all()
-        return self._source[rows]
+        large = rows.ndim == 1 and len(rows) * math.prod(self._source.shape[1:]) > self._batch
+        if not large and not isinstance(index, slice):
+            return self._source[rows]
+        part = Stored(self._source, rows, self._batch)
+        return part if large else part.read_all()
 
     def __iter__(self) -> Any:
         """One image after the other."""

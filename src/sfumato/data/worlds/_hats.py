@@ -7,6 +7,7 @@ forehead, at the middle of the hat's rim; y points up, and a head is 2 wide.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -100,13 +101,11 @@ def wear(
 def shape(hats: Hats, x: Tensor, y: Tensor, pixel: Tensor) -> tuple[Tensor, Tensor]:
     """Coverage of the body and of the trim, which lies on it, for hats of ONE family. (B, h, W) each."""
     family = FAMILIES[int(hats.family[0])]
-    height, width, extra, decoration = (c[:, None, None] for c in hats.shape.unbind(1))
-    body, trim = family(x, y, Shape(height, width, extra, decoration))
+    body, trim = family(x, y, Shape(*hats.shape[:, :, None, None].unbind(1)))
     return coverage(body, pixel), coverage(trim, pixel)
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """The numbers in [0, 1) that distinguish hats of a family, (B, 1, 1) each."""
 
     height: Tensor

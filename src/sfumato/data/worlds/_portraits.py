@@ -5,7 +5,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -119,8 +119,7 @@ class _Band:
         self.parts.mul_(1 - touched).add_(touched, alpha=PARTS.index(part))
 
 
-@dataclass(frozen=True)
-class _Layer:
+class _Layer(NamedTuple):
     """A layer to paint later: the arguments of _Band.paint."""
 
     band: _Band

@@ -31,9 +31,7 @@ def glyphs(
     Args:
         classes: how many characters.
         drawers: how many hands, which is the number of images of a character.
-        size: the side of the images in pixels, 16 to 256.
-        seed: of the world.
-        drawn: False for labels and splits alone: the images have a shape, and no pixels.
+        size, seed, drawn: see `faces`.
 
     Returns:
         (classes * drawers, 1, size, size) images, by class and then by drawer, labelled `class` and
@@ -70,9 +68,8 @@ def _draw(codes: Tensor, hands: Tensor, size: int, seed: int) -> Tensor:
 def characters(classes: int, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     """The strokes of the first characters of a world, before anybody draws them.
 
-    Returns:
-        (M, S, K, 2) control points x, y within ±1, y down; (M, S) smoothness, from 0 for corners to 1
-        for curves; (M, S) bool, which strokes the character has.
+    -> (M, S, K, 2) control points x, y within ±1, y down; (M, S) smoothness, from 0 for corners to 1 for
+    curves; (M, S) bool, which strokes the character has.
     """
     u = uniforms(seed, "characters", classes, 1 + _STROKES * 24)
     count = torch.bucketize(u[:, 0].contiguous(), torch.tensor([0.15, 0.60, 0.92]), right=True) + 1  # 1 to 4
