@@ -1,9 +1,8 @@
 """Hats: shapes, patterns and colours of the headwear that people in `faces` wear.
 
-A kind of hat is a row of numbers, fixed by the world's seed and the kind, and independent of its wearer.
-Each family is a small function from a plane to the coverage of two layers: the body, which
-carries the pattern, and the trim (brim, band, pompom), of one colour. The plane has its origin on the
-forehead, at the middle of the hat's rim; y points up, and a head is 2 wide.
+A kind of hat is a row of numbers, fixed by the world's seed and the kind. Each family is a small function
+from a plane to the coverage of two layers: the body with the pattern, and the trim (brim, band, pompom). The
+plane's origin is the middle of the hat's rim; y points up, and a head is 2 wide.
 """
 
 from dataclasses import dataclass

@@ -63,9 +63,8 @@ def faces(
     """People in hats. Splits share neither people nor hats: both are new at test time.
 
     Inside a split hats are dealt to images in random order, each as often as any other (up to one),
-    independently of the wearer: neither label reveals the other. Each occurs at least twice in its split if
-    that has twice as many images as hats. The looks of a person or a hat depend only on the seed and its
-    number.
+    independently of the wearer: neither label reveals the other. The looks of a person or a hat depend only
+    on the seed and its number.
 
     Args:
         identities: how many people.

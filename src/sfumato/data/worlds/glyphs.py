@@ -124,8 +124,8 @@ def characters(classes: int, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
 def _by_hand(knots: Tensor, smoothness: Tensor, style: Tensor, whim: Tensor) -> tuple[Tensor, Tensor]:
     """A character as one drawer writes it. -> (B, S, P, 2) points of its strokes, (B,) pen radii.
 
-    (B, S, K, 2) control points, (B, S) smoothness, (B, 8) numbers in [0, 1) of the drawer: slant, turn, size,
-    pen, care, roundness; and (B, 8 + S*K*6) of this drawing.
+    (B, 8) numbers in [0, 1) of the drawer are slant, turn, size, pen, care, roundness; (B, 8 + S*K*6) others
+    are of this drawing.
     """
     count = len(knots)
     care = between(0.09, 0.20, style[:, 4, None, None, None])
@@ -166,11 +166,10 @@ def _by_hand(knots: Tensor, smoothness: Tensor, style: Tensor, whim: Tensor) -> 
 
 
 def _ink(points: Tensor, present: Tensor, radii: Tensor, noise: Tensor, size: int) -> Tensor:
-    """Draw polylines with a round pen. -> (B, size, size) uint8.
+    """Draw polylines with a round pen: (B, S, P, 2) points within ±1 -> (B, size, size) uint8.
 
-    The distance to a piece of stroke is taken in a small window around it, and each pixel keeps the least.
-    (B, S, P, 2) points within ±1, (B, S) which strokes there are, (B,) radii of the pen at the same scale,
-    and (B,) which sensor noise.
+    (B, S) which strokes there are, (B,) radii of the pen at the same scale, and (B,) which sensor noise. The
+    distance to a piece of stroke is taken in a small window around it, and each pixel keeps the least.
     """
     points = (points + 1) * (size / 2)
     radii = (radii * (size / 2)).clamp(min=0.6)  # in pixels; a thinner pen would fade away

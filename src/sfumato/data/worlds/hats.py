@@ -1,9 +1,7 @@
 """Hats on photographs: the drawn hats of `faces` on the faces of any table or folder of photographs.
 
-Real people, and a task of hundreds of classes that is independent of who they are: `headwear`. Whatever a
-release reveals about the person is then due to the release, and not to the task.
-
-The photographs are crops in which faces lie alike, as in LFW and CelebA: the crop positions the hat.
+Real people, and a task of hundreds of classes independent of who they are: `headwear`. The photographs are
+crops in which faces lie alike, as in LFW and CelebA: the crop positions the hat.
 """
 
 import math
@@ -49,10 +47,9 @@ def hats(
 ) -> LabelledImages:
     """Photographs of faces, each in one or more drawn hats. Splits share neither people nor hats.
 
-    People have the splits of the table, or are dealt to splits if it has no split; photographs in no
-    split are left out. Inside a split hats are dealt in random order, independently of the person, and those
-    of one photograph all differ. Distractors wear hats of the test split, so that no adversary distinguishes
-    them by their hats. The looks of a hat depend on the seed and its number, as in `faces`.
+    People have the splits of the table, or are dealt to splits if it has none; photographs in no split are
+    left out. Inside a split hats are dealt as in `faces`, and those of one photograph all differ. Distractors
+    wear hats of the test split, so that no adversary distinguishes them by their hats.
 
     Args:
         path: a CSV as for `table`, or a folder as for `folder`.
