@@ -38,6 +38,14 @@ def priors_of(people: int, draw: np.random.Generator) -> np.ndarray:
     return draw.dirichlet(np.full(people, draw.choice([0.3, 1.0, 100.0])))
 
 
+def flips(flip: float, bits: int) -> np.ndarray:
+    """(2^bits, 2^bits) of bits that are flipped one by one."""
+    channel = np.ones((1, 1))
+    for _ in range(bits):
+        channel = np.kron(channel, [[1 - flip, flip], [flip, 1 - flip]])
+    return channel
+
+
 def random_channel(draw: np.random.Generator) -> np.ndarray:
     """(X, Y) p(y|x), of two to five images and as many outputs."""
     images, outputs = draw.integers(2, 6), draw.integers(2, 5)
