@@ -1,5 +1,6 @@
-"""Flipped bits and words with lies: their exact law, and the ε that follows from it by enumeration."""
+"""Coins, flipped bits and words with lies: their exact law, and the ε that follows from it by enumeration."""
 
+import io
 import math
 from fractions import Fraction
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, chi2_contingency, chisquare
 
-from sfumato.dp.mechanisms import Noise, fresh_noise, seeded_noise
+from sfumato.dp.mechanisms import Noise, _Coin, fresh_noise, seeded_noise
 from sfumato.errors import ConfigError
 
 DRAWS = 200_000
@@ -21,21 +22,35 @@ def answers(word: int, *, outputs: int, epsilon: Fraction, noise: Noise, draws: 
     return np.bincount(words, minlength=outputs)
 
 
-@pytest.mark.parametrize("probability", [Fraction(1, 1000), Fraction(1, 3), Fraction(499, 1000)])
-def test_a_bit_is_flipped_with_the_probability_asked_for(probability: Fraction):
-    flips = seeded_noise(1).flips((DRAWS,), probability=probability)
-    assert binomtest(int(flips.sum()), DRAWS, float(probability)).pvalue > TOO_UNLIKELY
+def coin(chance: Fraction) -> _Coin:
+    return _Coin(lambda digits: int(chance * 2**digits))
 
 
-def test_bits_from_the_operating_system_are_flipped_as_often():
-    flips = fresh_noise().flips((DRAWS,), probability=Fraction(1, 10))
-    assert binomtest(int(flips.sum()), DRAWS, 0.1).pvalue > NEVER
+@pytest.mark.parametrize(
+    "chance", [Fraction(1, 3), Fraction(5, 7), Fraction(1, 2**20), Fraction(65535, 65536)]
+)
+def test_a_fresh_toss_compares_the_first_bytes_with_the_chance(chance: Fraction):
+    """A uniform number of 80 bits, just below the chance and just above it."""
+    below, above = (io.BytesIO((int(chance * 2**80) + by).to_bytes(10)) for by in (-1, 1))
+    assert coin(chance).toss_fresh(below.read)
+    assert not coin(chance).toss_fresh(above.read)
 
 
-def test_no_bit_is_flipped_at_0_and_as_many_as_not_at_one_half():
-    assert not seeded_noise(0).flips((DRAWS,), probability=Fraction(0)).any()
-    halves = seeded_noise(0).flips((DRAWS,), probability=Fraction(1, 2))
-    assert binomtest(int(halves.sum()), DRAWS, 0.5).pvalue > TOO_UNLIKELY
+def test_two_bytes_decide_where_they_differ_from_the_chance():
+    for chance, comes in ((Fraction(1, 3), True), (Fraction(1, 5), False)):
+        bits = io.BytesIO(b"\x40" * 10)
+        assert coin(chance).toss_fresh(bits.read) is comes
+        assert bits.tell() == 2
+
+
+@pytest.mark.parametrize(
+    ("probability", "noise", "least"),
+    [(p, seeded_noise(1), TOO_UNLIKELY) for p in map(Fraction, ("0", "1/1000", "1/3", "499/1000", "1/2"))]
+    + [(Fraction(1, 10), fresh_noise(), NEVER)],
+)
+def test_a_bit_is_flipped_with_the_probability_asked_for(probability: Fraction, noise: Noise, least: float):
+    flips = noise.flips((DRAWS,), probability=probability)
+    assert binomtest(int(flips.sum()), DRAWS, float(probability)).pvalue > least
 
 
 def test_each_bit_is_flipped_by_itself():
@@ -52,20 +67,15 @@ def test_each_bit_is_flipped_by_itself():
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(2)])
 def test_the_truth_is_told_as_often_as_the_paper_says_and_all_lies_are_alike(outputs: int, epsilon: Fraction):
     """Kairouz, Oh & Viswanath 2016: e^ε / (e^ε + k - 1), and 1 / (e^ε + k - 1) for each other word."""
-    rest = math.exp(epsilon) + outputs - 1
-    for word in (0, outputs - 1):
-        expected = np.full(outputs, 1 / rest)
-        expected[word] = math.exp(epsilon) / rest
-        counts = answers(word, outputs=outputs, epsilon=epsilon, noise=seeded_noise(3, word))
+    for word, noise, least in (
+        (0, seeded_noise(3, 0), TOO_UNLIKELY),
+        (outputs - 1, seeded_noise(3, 1), TOO_UNLIKELY),
+        (1, fresh_noise(), NEVER),
+    ):
+        law = np.where(np.arange(outputs) == word, math.exp(epsilon), 1) / (math.exp(epsilon) + outputs - 1)
+        counts = answers(word, outputs=outputs, epsilon=epsilon, noise=noise)
         assert len(counts) == outputs  # and none beyond
-        assert chisquare(counts, expected * DRAWS).pvalue > TOO_UNLIKELY
-
-
-def test_words_from_the_operating_system_follow_the_same_law():
-    rest = math.exp(1) + 3
-    counts = answers(2, outputs=4, epsilon=Fraction(1), noise=fresh_noise())
-    expected = np.where(np.arange(4) == 2, math.exp(1), 1) / rest
-    assert chisquare(counts, expected * DRAWS).pvalue > NEVER
+        assert chisquare(counts, law * DRAWS).pvalue > least
 
 
 def test_no_answer_tells_two_words_apart_by_more_than_epsilon_and_one_by_all_of_it():
@@ -88,19 +98,14 @@ def test_a_large_epsilon_tells_the_truth_and_the_most_words_stay_words():
     assert (lies == words).sum() < 20  # the truth is one word in 65,536
 
 
-@pytest.mark.parametrize("probability", [Fraction(-1, 10), Fraction(51, 100)])
-def test_a_probability_of_flips_outside_its_bounds_is_refused(probability: Fraction):
-    with pytest.raises(ConfigError, match=r"from 0 to 0\.5, got"):
-        seeded_noise(0).flips((1,), probability=probability)
-
-
-@pytest.mark.parametrize("outputs", [1, (1 << 16) + 1])
-def test_too_few_or_too_many_words_are_refused(outputs: int):
-    with pytest.raises(ConfigError, match="over 2 to 65,536 words, got"):
-        seeded_noise(0).other_words(np.zeros(1, np.int64), outputs=outputs, epsilon=Fraction(1))
-
-
-@pytest.mark.parametrize("epsilon", [Fraction(0), Fraction(-1)])
-def test_an_epsilon_that_is_not_above_0_is_refused(epsilon: Fraction):
-    with pytest.raises(ConfigError, match="the epsilon of randomised response is above 0, got"):
-        seeded_noise(0).other_words(np.zeros(1, np.int64), outputs=2, epsilon=epsilon)
+@pytest.mark.parametrize(
+    ("outputs", "epsilon", "message"),
+    [(outputs, 1, "over 2 to 65,536 words, got") for outputs in (1, (1 << 16) + 1)]
+    + [(2, epsilon, "the epsilon of randomised response is above 0, got") for epsilon in (0, -1)],
+)
+def test_numbers_out_of_range_are_refused(outputs: int, epsilon: int, message: str):
+    with pytest.raises(ConfigError, match=message):
+        seeded_noise(0).other_words(np.zeros(1, np.int64), outputs=outputs, epsilon=Fraction(epsilon))
+    for probability in (Fraction(-1, 10), Fraction(51, 100)):
+        with pytest.raises(ConfigError, match=r"from 0 to 0\.5, got"):
+            seeded_noise(0).flips((1,), probability=probability)
