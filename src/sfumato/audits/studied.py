@@ -30,7 +30,6 @@ _KINDS = {
     "tells": "Inference of every label of the data",
     "inference": "Inference of attributes that must stay hidden",
     "reconstruction": "Reconstruction of the original image",
-    "stored": "Naming from stored embeddings",
     "proved": "Proof",
 }
 _INTRUDER = (
