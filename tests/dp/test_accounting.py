@@ -287,10 +287,7 @@ def test_a_group_of_tasks_costs_no_less_than_the_exact_mixture(noise, rate, task
     stretch = Stretch(noise, rate, 1)
     assert exact <= epsilon([stretch.of_group(tasks)], DELTA)
     assert stretch.of_group(1).rate == pytest.approx(rate)
-
-
-def test_a_group_in_every_step_costs_what_k_times_less_noise_does():
-    assert Stretch(8.0, 1.0, 9).of_group(4) == Stretch(2.0, 1.0, 9)
+    assert Stretch(8.0, 1.0, 9).of_group(4) == Stretch(2.0, 1.0, 9)  # if it is in every step
 
 
 # What is refused.

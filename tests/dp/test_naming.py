@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from channels import exact, flips, leakage, priors_of, promise, random_channel, seeds
+from channels import exact, flips, leakage, no_adversary_is_above, promise, random_channel, released, seeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
@@ -35,20 +35,6 @@ series = st.integers(1, 3)
 TOO_MUCH = 1 + 1e-6  # what rounding up may add
 
 
-def released(channel: np.ndarray, people: int, releases: int, draw: np.random.Generator) -> np.ndarray:
-    """(people, Y^releases): of up to three series of images that a person has, one is drawn and released."""
-    rows = []
-    for _ in range(people):
-        alternatives = []
-        for _ in range(draw.integers(1, 4)):
-            joint = np.ones(1)
-            for image in draw.integers(0, len(channel), size=releases):
-                joint = np.kron(joint, channel[image])
-            alternatives.append(joint)
-        rows.append(draw.dirichlet(np.ones(len(alternatives))) @ np.array(alternatives))
-    return np.array(rows)
-
-
 def response_channel(outputs: int, epsilon: float) -> np.ndarray:
     rows = np.ones((outputs, outputs)) + (math.exp(epsilon) - 1) * np.eye(outputs)
     return rows / rows.sum(1, keepdims=True)
@@ -69,16 +55,6 @@ def least_rho(channel: np.ndarray) -> float:
     return float((worst / np.append(1.0, orders)).max())
 
 
-def no_adversary_is_above(bounds, channel, releases, draw) -> None:
-    """Bounds are functions of a prior; people release what the channel makes of their images."""
-    people = int(draw.integers(1, 9))
-    priors = priors_of(people, draw)
-    best_adversary = exact(list(priors), released(channel, people, releases, draw))
-    for bound in bounds:
-        assert best_adversary <= bound(float(priors.max())).chance
-        assert best_adversary <= bound(list(priors)).chance
-
-
 # No adversary, on any channel, is above any bound.
 
 
@@ -91,7 +67,7 @@ def test_no_adversary_is_above_counting_and_leakage(seed, releases, noisy):
         lambda prior: counting(prior, outputs=channel.shape[1], releases=releases),
         lambda prior: leakage(prior, channel=channel, releases=releases),
     ]
-    no_adversary_is_above(bounds, channel, releases, draw)
+    no_adversary_is_above(bounds, released([channel] * releases, draw), draw)
 
 
 @few_tries
@@ -99,7 +75,7 @@ def test_no_adversary_is_above_counting_and_leakage(seed, releases, noisy):
 def test_no_adversary_is_above_randomised_response(seed, releases, outputs, epsilon):
     draw, known = np.random.default_rng(seed), {"epsilon": epsilon, "releases": releases}
     bounds = [partial(randomised_response, outputs=outputs, **known), partial(pure, **known)]
-    no_adversary_is_above(bounds, response_channel(outputs, epsilon), releases, draw)
+    no_adversary_is_above(bounds, released([response_channel(outputs, epsilon)] * releases, draw), draw)
 
 
 @few_tries
@@ -107,7 +83,7 @@ def test_no_adversary_is_above_randomised_response(seed, releases, outputs, epsi
 def test_no_adversary_is_above_flipped_bits(seed, releases, bits, flip):
     draw = np.random.default_rng(seed)
     bound = partial(flipped_bits, bits=bits, flip=flip, releases=releases)
-    no_adversary_is_above([bound], flips(flip, bits), releases, draw)
+    no_adversary_is_above([bound], released([flips(flip, bits)] * releases, draw), draw)
 
 
 @few_tries
@@ -123,7 +99,7 @@ def test_no_adversary_is_above_what_differential_privacy_allows(seed, releases):
         partial(concentrated, rho=least_rho(channel), releases=releases),
         partial(approximate, epsilon=part, delta=min(1.0, delta), releases=releases),
     ]
-    no_adversary_is_above(bounds, channel, releases, draw)
+    no_adversary_is_above(bounds, released([channel] * releases, draw), draw)
 
 
 @few_tries
@@ -138,7 +114,7 @@ def test_no_adversary_is_above_gaussian_noise_on_a_bounded_number(seed, releases
         partial(gaussian_ball, dimensions=1, ratio=ratio, releases=releases),
         partial(concentrated, rho=ratio**2 / 2, releases=releases),
     ]
-    no_adversary_is_above(bounds, channel, releases, draw)
+    no_adversary_is_above(bounds, released([channel] * releases, draw), draw)
 
 
 @few_tries
@@ -154,7 +130,7 @@ def test_no_adversary_is_above_discrete_gaussian_noise_on_a_grid(seed, releases,
         lambda prior: discrete(gaussian(prior, mu=ratio, releases=releases), **parts),
         lambda prior: discrete(gaussian_ball(prior, dimensions=1, ratio=ratio, releases=releases), **parts),
     ]
-    no_adversary_is_above(bounds, channel, releases, draw)
+    no_adversary_is_above(bounds, released([channel] * releases, draw), draw)
 
 
 def best_guesses(people: np.ndarray, rounds: int, draw: np.random.Generator) -> tuple[float, float]:
@@ -392,22 +368,24 @@ def test_infinite_numbers_and_more_draws_than_are_summed_prove_nothing():
 # Figures of the probes.
 
 
-@pytest.mark.parametrize(("bits", "percent"), [(5, 8.7), (6, 17.3), (8, 69.4)])
-def test_a_code_of_few_bits_among_369_people(bits, percent):
-    assert 100 * counting(1 / 369, outputs=2**bits).chance == pytest.approx(percent, abs=0.05)
+@pytest.mark.parametrize(
+    ("bound", "people", "percent"),
+    [
+        *((partial(counting, outputs=2**bits), 369, most) for bits, most in ((5, 8.7), (6, 17.3), (8, 69.4))),
+        # 16 numbers of norm 1 with noise of a quarter.
+        *((partial(gaussian, mu=4.0), people, most) for people, most in ((10**4, 61.1), (10**6, 22.6))),
+        (partial(gaussian_ball, dimensions=3, ratio=3.84), 369, 10.0),
+    ],
+)
+def test_figures_of_codes_and_of_noise_among_so_many_people(bound, people, percent):
+    assert 100 * bound(1 / people).chance == pytest.approx(percent, abs=0.05)
 
 
-@pytest.mark.parametrize(("people", "percent"), [(10_000, 61.1), (1_000_000, 22.6)])
-def test_16_numbers_of_norm_1_with_noise_of_a_quarter(people, percent):
-    by_centre = gaussian(1 / people, mu=1 / 0.25).chance
-    assert 100 * by_centre == pytest.approx(percent, abs=0.05)
-    # The volume of so many dimensions is about as large a bound among a million, and none among 10,000.
-    assert by_centre < gaussian_ball(1 / people, dimensions=16, ratio=4.0).chance
-
-
-def test_a_ball_of_3_dimensions_among_369_people():
+def test_the_volume_of_3_dimensions_bounds_and_that_of_16_hardly():
+    for people in (10_000, 1_000_000):
+        by_centre = gaussian(1 / people, mu=4.0).chance
+        assert by_centre < gaussian_ball(1 / people, dimensions=16, ratio=4.0).chance
     ball = gaussian_ball(1 / 369, dimensions=3, ratio=3.84)
-    assert 100 * ball.chance == pytest.approx(10.0, abs=0.05)
     assert least(ball, gaussian(1 / 369, mu=3.84)) is ball
 
 
@@ -535,10 +513,7 @@ def test_a_guarantee_from_a_centre_bounds_naming_by_whichever_of_both_is_less():
     near = replace(promise("concentrated", 0.01), centre=1.5)
     assert near.naming(candidates=100).chance == concentrated(0.01, rho=0.01).chance
     assert far.to("approximate", delta=1e-5).centre == far.group(9).centre == 1.5
-
-
-def test_a_guarantee_takes_the_priors_of_all_people():
-    stated = promise("pure", 1.0).naming(prior=[0.6, 0.3, 0.1])
+    stated = promise("pure", 1.0).naming(prior=[0.6, 0.3, 0.1])  # of all people
     assert stated.chance == pure([0.6, 0.3, 0.1], epsilon=1.0).chance
     assert (stated.prior, stated.candidates) == (pytest.approx(0.6), None)
 
