@@ -160,7 +160,7 @@ def _read_both(
     return _read_known(known, spec, config, outcome, first_face if detect else None), asked, spec
 
 
-# Of a finding that leaks, the worst first: the words of the first sentence, and the cure.
+# By findings that leak, the worst first: the words of the first sentence, and the cure.
 _LEAKS = {
     "naming": (
         "people are named from it more often than by guessing",

@@ -145,7 +145,7 @@ def _is_manifest(path: Path) -> bool:
 def read_all(file: Listed, root: Path) -> Iterator[Tensor | ImageError]:
     """Yield all pictures of a file, each (3, H, W) uint8; the error of a further one that cannot be read.
 
-    Of a video these are every tenth of its first 1,500 frames.
+    A video gives every tenth of its first 1,500 frames.
 
     Raises ImageError: for any error of any decoder on the first one, and for a link out of its folder.
     """
