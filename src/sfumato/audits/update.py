@@ -409,7 +409,7 @@ def open_model(
 
         model: nn.Module = load_classifier(name).network
     else:
-        make = _import(name) if runs_code(name) else _named(name, shape, classes)
+        make = _import(name) if runs_code(name) else _choose(name, shape, classes)
         if weights is not None:
             model = load_weights(make, weights, source="--weights has the state dict of --model")
         else:
@@ -421,7 +421,7 @@ def open_model(
     return model
 
 
-def _named(name: str, shape: tuple[int, int, int], classes: int | None) -> Callable[[], nn.Module]:
+def _choose(name: str, shape: tuple[int, int, int], classes: int | None) -> Callable[[], nn.Module]:
     if name not in CLASSIFIERS:
         raise ConfigError(
             f"no network is called {name!r}: {did_you_mean(name, CLASSIFIERS)}; one of your own is "
