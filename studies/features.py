@@ -36,9 +36,8 @@ from torch import Tensor
 
 from sfumato import data, images
 from sfumato.assess import log_rank, similarity
-from sfumato.attack import feature_identity, reidentify, undo
-from sfumato.attack.faces import FaceFinder
-from sfumato.attack.reidentify import AdversaryConfig
+from sfumato.attack import reidentify, undo
+from sfumato.attack.reidentify import AdversaryConfig, FaceFinder
 from sfumato.attack.undo import InversionConfig
 from sfumato.base.proportions import over_people
 from sfumato.data import LabelledImages
@@ -368,10 +367,8 @@ class Study:
         ours, theirs = released[:, self._known].flatten(0, 1), released[0, self._asked]
         columns = torch.searchsorted(known.unique(), asked)
         adversaries = {"density": log_rank.judge_features(ours, known, theirs, asked)}
-        for adversary in feature_identity.ADVERSARIES:
-            guesses = feature_identity.log_posteriors(
-                ours, known, theirs, adversary=adversary, seed=self._seed
-            )
+        for adversary in reidentify.FEATURE_ADVERSARIES:
+            guesses = reidentify.log_posteriors(ours, known, theirs, adversary=adversary, seed=self._seed)
             adversaries[adversary] = log_rank.judge(guesses, columns)
         return {
             "accuracies": private_feature.evaluate(model, everyone, released[:, labelled].flatten(0, 1)),

@@ -29,8 +29,7 @@ from torch import Tensor
 import sfumato
 from sfumato import artefacts, images
 from sfumato.assess.similarity import embedding_similarity
-from sfumato.attack.faces import FaceFinder
-from sfumato.attack.reidentify import AdversaryConfig
+from sfumato.attack.reidentify import AdversaryConfig, FaceFinder
 from sfumato.data.worlds._portraits import PARTS
 from sfumato.data.worlds.faces import CARRIERS, draw, part_codes, people
 from sfumato.dp.mechanisms import seeded_noise

@@ -23,9 +23,8 @@ from torch.nn import functional
 import sfumato
 from sfumato import protect
 from sfumato.assess import recognition
-from sfumato.attack.faces import FaceFinder
 from sfumato.attack.fusion import standardise
-from sfumato.attack.reidentify import split_gallery
+from sfumato.attack.reidentify import FaceFinder, split_gallery
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.networks import MTCNN, DlibResNet, MobileFaceNet, align
 from sfumato.study.records import write_rows

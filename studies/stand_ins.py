@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfumato import data, images
-from sfumato.attack.faces import FaceFinder, Found
+from sfumato.attack.reidentify import FaceFinder, Found
 from sfumato.base.files import whole, write_rows
 from sfumato.data import LabelledImages
 from sfumato.data.worlds._portraits import PARTS

@@ -36,9 +36,8 @@ from torch.nn import functional
 
 from sfumato import data, images
 from sfumato.assess import similarity
-from sfumato.attack import feature_identity, reidentify, undo
-from sfumato.attack.faces import FaceFinder
-from sfumato.attack.reidentify import AdversaryConfig
+from sfumato.attack import reidentify, undo
+from sfumato.attack.reidentify import AdversaryConfig, FaceFinder
 from sfumato.attack.undo import InversionConfig
 from sfumato.base.proportions import wilson
 from sfumato.data import LabelledImages
@@ -161,7 +160,7 @@ def identity(thief: Thief, stored: dict[str, Tensor], known: Tensor) -> dict[str
             guesses = {
                 "nearest": codes[torch.cdist(vectors, gallery.flatten(0, 1)).argmin(1)],
                 "mean": torch.cdist(vectors, gallery.mean(1)).argmin(1),
-                "discriminant": feature_identity.log_posteriors(
+                "discriminant": reidentify.log_posteriors(
                     gallery.flatten(0, 1), codes, vectors, adversary="discriminant"
                 ).argmax(1),
             }

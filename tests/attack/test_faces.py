@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from sfumato.attack.faces import FaceFinder
+from sfumato.attack.reidentify import FaceFinder
 from sfumato.errors import DataError
 from sfumato.networks import MTCNN
 from sfumato.networks.faces.finding import Faces

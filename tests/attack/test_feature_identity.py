@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sfumato.assess.log_rank import guessing, judge, log_ranks
-from sfumato.attack.feature_identity import ADVERSARIES, log_posteriors
+from sfumato.attack.reidentify import FEATURE_ADVERSARIES, log_posteriors
 from sfumato.errors import ConfigError, DataError
 
 
@@ -26,7 +26,7 @@ def test_the_discriminant_has_the_posteriors_of_gaussians_of_one_covariance():
     assert (found.exp() - true.exp()).abs().mean() < 0.005  # shrunk a little, too
 
 
-@pytest.mark.parametrize("adversary", ADVERSARIES)
+@pytest.mark.parametrize("adversary", FEATURE_ADVERSARIES)
 def test_people_who_are_far_apart_are_always_known(adversary: str):
     features, identities = people(100, spread=0.1, seed=0)
     test, truth = people(50, spread=0.1, seed=1)
@@ -36,7 +36,7 @@ def test_people_who_are_far_apart_are_always_known(adversary: str):
     assert judge(found, truth).lrp < 0.01
 
 
-@pytest.mark.parametrize("adversary", ADVERSARIES)
+@pytest.mark.parametrize("adversary", FEATURE_ADVERSARIES)
 def test_features_of_nobody_are_guessed_blindly(adversary: str):
     generator = torch.Generator().manual_seed(0)
     features, test = torch.randn(400, 3, generator=generator), torch.randn(2000, 3, generator=generator)

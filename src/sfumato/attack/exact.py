@@ -16,14 +16,12 @@ With u = W·x + b, dL/dW is the outer product of dL/du and x, and dL/db is dL/du
   "Robbing the Fed", Sec. 3. Every row before a ReLU measures the same value of an image, its mean brightness,
   and row i passes values above threshold i. Rows i and i + 1 differ only in images between their thresholds:
   if that is one image, it is the difference of their gradients by weights, divided by that of their gradients
-  by biases. The threat model is stronger than that of reading: the server sends parameters that nobody
-  trained.
+  by biases. This server sends parameters that nobody trained.
 
 Differences of SPEAR: factors and kernels are float64; rows at which no image is active are not drawn;
 directions are chosen by their zeros alone, see `_sparsest`, where the source swaps them by the match. Several
 steps on the same images have a gradient of the same form, D being the sum of theirs: an image is then
-compared at units that it lights both before and after, or neither. Without a bias the lengths come from the
-slopes (`_scale_images`).
+compared at units that it lights both before and after, or neither. Without a bias see `_scale_images`.
 
 Limit: K classes after ONE hidden layer. The slopes of the loss by the logits then have K - 1 dimensions, so
 that some mixture of K images is zero wherever all of them are active, which can be more often than one image
@@ -76,14 +74,9 @@ def recover_one(model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int
     with small gradients, which rounding hits most, count little. Numbers that are 0 do not count: some
     clients send the largest alone.
 
-    Args:
-        model: its first layer is linear, and sees the image itself, flattened.
-        shared: name of a parameter -> its gradient, or the sum of those of several steps.
-        shape: (C, H, W) of the image.
-
-    Raises:
-        ConfigError: the first layer with parameters is another, or takes images of another shape.
-        DataError: the gradient does not fit, is 0 for all biases, is of several images, or has signs alone.
+    `model`: its first layer is linear, and sees the (C, H, W) image itself, flattened. `shared`: name of a
+    parameter -> its gradient, or the sum of those of several steps. Raises ConfigError for another model, and
+    DataError for a gradient that does not fit, is 0 for all biases, of several images, or of signs alone.
     """
     image, apart, _ = nearest(model, shared, shape)
     name, _, slopes, scaled = _gradient(model, shared, shape)
@@ -101,11 +94,8 @@ def nearest(
     """Return the result of `recover_one` as if the gradient were of one image, and how far it is from that.
 
     For a gradient of several images it is their mixture, weighted by their shares of the biases' gradient;
-    for one with noise it is the image with noise. `recover_one` refuses both.
-
-    Returns:
-        (1, C, H, W) float, any values; the share of the gradient that lies apart; and the variance of the
-        image's pixels if this share is noise.
+    for one with noise it is the image with noise. `recover_one` refuses both. -> (1, C, H, W) float, any
+    values; the share of the gradient that lies apart; and the variance of pixels if this share is noise.
     """
     name, weight, slopes, scaled = _gradient(model, shared, shape)
     if not bool(slopes.any()):
@@ -221,10 +211,7 @@ def first_linear(
 
 
 def check_layer(shared: Mapping[str, Tensor], name: str, layer: nn.Linear) -> tuple[Tensor, Tensor]:
-    """Check the gradients of weight and bias of a layer. Raises DataError.
-
-    -> (out, in) and (out,) float64; without a bias nothing is in the second.
-    """
+    """Check the gradients of weight and bias of a layer: (out, in), and (out,) or (0,). Raises DataError."""
     found = []
     for kind, parameter in layer.named_parameters(recurse=False):
         full = f"{name}.{kind}".lstrip(".")
@@ -237,20 +224,14 @@ def check_layer(shared: Mapping[str, Tensor], name: str, layer: nn.Linear) -> tu
 
 @dataclass(frozen=True)
 class Recovered:
-    """The batch behind a gradient.
+    """The batch behind a gradient."""
 
-    Attributes:
-        images: (B, C, H, W) float32, as the model's input, in no particular order.
-        match: share of units and images whose activation and gradient agree; from EXACT on, the images are
-            those of the batch. The sparsity matching coefficient of the source.
-        matches: (B,), the same of each image; LIKELY or more for one of the batch.
-        drawn: the number of sets of rows tried.
-    """
-
-    images: Tensor
+    images: Tensor  # (B, C, H, W) float32, as the model's input, in no particular order
+    # The share of units and images whose activation and gradient agree, the sparsity matching coefficient of
+    # the source: from EXACT on, the images are those of the batch.
     match: float
-    matches: Tensor
-    drawn: int
+    matches: Tensor  # (B,), the same of each image; LIKELY or more for one of the batch
+    drawn: int  # sets of rows tried
 
 
 def recover_batch(
@@ -270,8 +251,7 @@ def recover_batch(
 
     Args:
         model, shared, shape: see recover_one; a ReLU follows the layer.
-        generator: draws rows.
-        most: the most sets of rows to try.
+        most: sets of rows to try.
         rounding: (m,), rounding error of a number in each row of the gradient by the weight, as a root mean
             square: 16-bit numbers have the rank of their rounding, and not of the images.
         moved: name of a parameter -> its value before these steps minus that after; None if it stayed.

@@ -103,21 +103,13 @@ class Guess(NamedTuple):
 
 @dataclass(frozen=True)
 class Inversion:
-    """The rebuilt images.
+    """The rebuilt images, in the order of `labels`, not of the batch: see assess.matching."""
 
-    Attributes:
-        images: (B, C, H, W) float32 in [0, 1], in the order of `labels`, which may differ from that of the
-            batch: see assess.matching.
-        labels: (B,) int64, given, inferred or optimised.
-        cost: distance of the gradients of these images from the shared ones, without priors.
-        costs: (R,) of each restart; infinite if it diverged.
-        history: (S,) the cost of the best restart at each step of Adam, or each 20 of L-BFGS.
-    """
-
-    images: Tensor
-    labels: Tensor
-    cost: float
-    costs: Tensor
+    images: Tensor  # (B, C, H, W) float32 in [0, 1]
+    labels: Tensor  # (B,) int64, given, inferred or optimised
+    cost: float  # distance of the gradients of these images from the shared ones, without priors
+    costs: Tensor  # (R,) of each restart; infinite if it diverged
+    # (S,) the cost of the best restart at each step of Adam, or each 20 of L-BFGS
     history: Tensor = field(repr=False)
 
 
@@ -152,22 +144,21 @@ def invert_all(
     Args:
         model: float images in [0, 1] -> logits, in the mode of the gradients: in training mode its batch norm
             sees the statistics of the batch. It is not changed.
-        shared: for each problem, maps every trained parameter's name to its gradient.
-        knows: for each problem; they may differ in labels and statistics only.
-        config: see InversionConfig; DLG, IDLG, INVERTING_GRADIENTS and GRAD_ATTACK are published ones.
+        shared, knows: for each problem, every trained parameter's name -> its gradient, and what they know,
+            which may differ in labels and statistics only.
         loss: the client's loss of logits and labels. Optimised labels are probabilities.
         at_once: guesses that Adam follows as one batch: several times as fast as one by one for small
             networks, with as many times the memory. L-BFGS follows one at a time.
-        seed: decides the starts of guesses.
-        progress: called after each step with the numbers done and planned.
 
-    Raises:
-        DataError: gradients do not fit the model, are not finite, or are all zero.
-        ConfigError: labels are needed and unknown, the model has no statistics or no gradient that changes.
+    Raises DataError for gradients that do not fit the model, or are all zero; and ConfigError if labels are
+    needed and unknown, or the model has no statistics or no gradient that changes.
     """
     if not shared or len(shared) != len(knows):
         raise DataError(f"{len(shared)} gradients with {len(knows)} threat models: one of each, at least 1")
-    if any(_in_common(known) != _in_common(knows[0]) for known in knows):
+    in_common = [
+        (replace(k, labels=None, statistics=None), k.labels is None, k.statistics is None) for k in knows
+    ]
+    if any(known != in_common[0] for known in in_common):
         raise ConfigError("problems of one call may differ in labels and statistics only: call once for each")
     steps, rate, local_batch = knows[0].local_steps, knows[0].local_rate, knows[0].local_batch
     victim = Victim(model, loss, steps, rate, local_batch, statistics=bool(config.statistics))
@@ -187,11 +178,6 @@ def invert_all(
         _best(number, ends[number * config.restarts : (number + 1) * config.restarts])
         for number in range(len(problems))
     ]
-
-
-def _in_common(knows: ThreatModel) -> tuple[object, ...]:
-    """Return the knowledge that all problems of one call must share."""
-    return replace(knows, labels=None, statistics=None), knows.labels is None, knows.statistics is None
 
 
 def _follow_all(
@@ -364,21 +350,13 @@ def _follow_adam(
 
 
 def _follow_lbfgs(
-    objective: Objective, guesses: Sequence[Guess], config: InversionConfig, count: Callable[[int], None]
+    objective: Objective,
+    guesses: Sequence[Guess],
+    config: InversionConfig,
+    count: Callable[[int], None],
+    attempts: int = _ATTEMPTS,
 ) -> list[Inversion]:
     (guess,) = guesses
-    for _ in range(_ATTEMPTS):
-        end = _minimise_lbfgs(objective, guess, config, count)
-        if end.cost < torch.inf:
-            break
-        labels = None if guess.labels is None else _draw(guess.labels, guess.generator)
-        guess = Guess(_draw(guess.units, guess.generator), labels, guess.generator)
-    return [end]
-
-
-def _minimise_lbfgs(
-    objective: Objective, guess: Guess, config: InversionConfig, count: Callable[[int], None]
-) -> Inversion:
     units = guess.units[None].clone().requires_grad_()
     labels = None if guess.labels is None else guess.labels[None].clone().requires_grad_()
     variables = [units] if labels is None else [units, labels]
@@ -406,7 +384,12 @@ def _minimise_lbfgs(
         history.append(value.detach())
         count(min(done + _STRETCH, config.steps))
     ran_off = torch.full((), torch.inf, device=units.device)
-    return _ends(objective, units, labels, torch.stack(history or [ran_off])[:, None])[0]
+    ends = _ends(objective, units, labels, torch.stack(history or [ran_off])[:, None])
+    if ends[0].cost < torch.inf or attempts == 1:
+        return ends
+    drawn = None if guess.labels is None else _draw(guess.labels, guess.generator)
+    again = Guess(_draw(guess.units, guess.generator), drawn, guess.generator)
+    return _follow_lbfgs(objective, [again], config, count, attempts - 1)
 
 
 def _ends(objective: Objective, units: Tensor, labels: Tensor | None, history: Tensor) -> list[Inversion]:

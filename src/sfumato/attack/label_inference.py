@@ -38,10 +38,8 @@ def counts(
     only negative gradient. Without a bias, B different classes are assumed.
 
     Args:
-        model, shared: name of a parameter -> its gradient.
-        batch: B, the number of images.
+        shared: name of a parameter -> its gradient, or the sum of those of `local_steps` of SGD.
         images: (M, C, H, W) float, any of the adversary's; `stand_ins` suffice for an untrained model.
-        local_steps: of SGD behind `shared`, which is then their sum.
         change: parameters before minus after these steps: probabilities are averaged over the straight path
             between both (after Dimitrov et al. 2022). None: the parameters before.
 

@@ -84,18 +84,12 @@ def photograph_scores(
 ) -> Tensor:
     """Score each photograph against the class of its person, in one view.
 
-    Args:
-        photographs: (P, n, D) embeddings of the queries; codes of bits as 1 and -1.
-        prototypes: (G, P, D), see prototypes_of; with noise if they have it.
-        enrolled: (G, P) bool; scores of people who are not enrolled mean nothing.
-        view: one of VIEWS, or TABLE for bits.
-        step: for "rounded", in (0, 1].
+    (P, n, D) embeddings of the queries, codes of bits as 1 and -1; (G, P, D) prototypes; (G, P) bool, whom
+    they enrol: the scores of others mean nothing. `step`: for "rounded", in (0, 1]. -> (G, P, n, S) float64.
 
-    Returns:
-        (G, P, n, S) float64 scores. "stored": the distance, and the photograph's share of the prototype,
-        about its person's mean; "full": the distance and the log-odds of the class; "rounded": the log-odds;
-        "label": 1 if the class is named, else 0; TABLE: the shares of the codes that differ in 0, 1 and 2
-        bits and have the class.
+    "stored": the distance, and the photograph's share of the prototype, about its person's mean; "full": the
+    distance and the log-odds of the class; "rounded": the log-odds; "label": 1 if the class is named, else 0;
+    TABLE: the shares of the codes that differ in 0, 1 and 2 bits and have the class.
     """
     _check(view, step)
     own, away = photographs.double(), prototypes.double()
@@ -122,13 +116,10 @@ def person_scores(
 ) -> Tensor:
     """Score each person in one view, from q photographs of theirs that are not enrolled.
 
-    The adversary does not know the person's class: labels are pseudonyms. See photograph_scores.
-
-    Returns:
-        (G, P, S) float64. "stored": the distance from the nearest prototype to the mean; "label": the share
-        of photographs with the most frequent name; "rounded": the mean log-odds of the names, and that share;
-        "full": the mean distance of the nearest classes, and both; TABLE: the shares of codes that differ in
-        0, 1 and 2 bits and have the most frequent name of all of these.
+    The adversary does not know the person's class: labels are pseudonyms. -> (G, P, S) float64.
+    "stored": the distance from the nearest prototype to the mean; "label": the share of photographs with the
+    most frequent name; "rounded": the mean log-odds of the names, and that share; "full": the mean distance
+    of the nearest classes, and both; TABLE: the shares of codes that have the most frequent name of all.
     """
     _check(view, step)
     own, away = known.double(), prototypes.double()

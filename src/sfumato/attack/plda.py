@@ -48,13 +48,8 @@ class PLDA:
         For k probes of one person x is the mean, and 1/k replaces 1: their spread around their mean is
         equally likely for everybody, so that the ratio is that of all k together.
 
-        Args:
-            gallery: (R, n, D) values of R releases of each known photograph, which are averaged.
-            identities: (n,) int64, any codes.
-            probes: (m, D); or (m, k, D), of k photographs of one person each.
-
-        Returns:
-            the codes, (I,) ascending, and (m, I) float64.
+        (R, n, D) values of R releases of each known photograph, which are averaged; (n,) int64, any codes;
+        and (m, D), or (m, k, D) of k photographs of one person each -> (I,) ascending codes, and (m, I).
         """
         people, counts, means, _ = group(self.coordinates(gallery).mean(0), np.asarray(identities))
         x, within = self.coordinates(probes), 1.0  # (m, d)
@@ -83,13 +78,10 @@ def train(values: ArrayLike, identities: ArrayLike, *, dimensions: int | None = 
     Expectation-maximisation, from the moments of both covariances: unequal numbers of photographs have no
     known closed form; with equal numbers it starts at the closed form.
 
-    Args:
-        values: (R, N, D) finite values of R releases of each photograph. In each release everybody counts as
-            another person: releases of one photograph differ only by noise, and together they would make
-            photographs of one person look too similar.
-        identities: (N,) int64, any codes.
-        dimensions: the number of principal components; None chooses from DIMENSIONS the number by which a
-            model of half of the people names most photographs of the other half.
+    (R, N, D) finite values of R releases of each photograph, and (N,) int64, any codes. In each release
+    everybody counts as another person: releases of one photograph differ only by noise, and together they
+    would make photographs of one person look too similar. `dimensions`: of principal components; None chooses
+    from DIMENSIONS the number by which a model of half of the people names most photographs of the others.
     """
     values, identities = np.asarray(values), np.asarray(identities)
     if not np.isfinite(values).all():

@@ -12,23 +12,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.attack.feature_identity import log_posteriors
 from sfumato.attack.plda import PLDA, principal_components
 from sfumato.attack.saturation import Training, Validation, check_bounds, hold_out, train
 from sfumato.base.hardware import autocast, device_of, resolve, to_device
 from sfumato.dp.naming import MOST_OUTPUTS
 from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
 from sfumato.images import to_float
-from sfumato.networks import Conv4, MobileFaceNet
+from sfumato.networks import MTCNN, Conv4, MobileFaceNet
 from sfumato.networks.weights import initial_weights
 
 # Public face recognisers, and the (height, width) of their input, which are aligned faces.
 FACE_NETWORKS = {"mobile-face-net": (MobileFaceNet, (112, 96))}
 RECOGNISERS = ("conv4", *FACE_NETWORKS)
+
+FEATURE_ADVERSARIES = ("discriminant", "network")
 
 _EMBED_BATCH = 256
 _COSINE_SCALE = 16.0  # large enough that a wrong identity can get a probability near 0
@@ -36,6 +38,7 @@ _VALIDATED = 256  # photographs of held-out people that decide when to stop
 _FEW_NUMBERS = 80  # dimensions for linear classifiers and discriminants fitted on a gallery alone
 _COST = 10.0  # C of the support vector machine with a Gaussian kernel
 _COMPARED = 1000  # values whose distances set the width of the kernel
+_EPOCHS = 60  # of a network on features
 _AT_ONCE = 512  # probes whose margins for all pairs of people are in memory
 
 
@@ -100,6 +103,53 @@ class AdversaryConfig:
         check_bounds(self, "learning_rate", steps=0 if faces else 1, **least)
 
 
+@dataclass(frozen=True)
+class Found:
+    """The face found on each photograph."""
+
+    landmarks: Tensor  # (N, 5, 2) x, y; see networks.align
+    seen: Tensor  # (N,) bool, whether the detector found a face; if not, the landmarks are the usual ones
+
+    @property
+    def rate(self) -> float:
+        """The share of photographs on which a face was found."""
+        return self.seen.double().mean().item()
+
+
+class FaceFinder:
+    """Finds the face in the middle of each photograph. State: a detector, and the usual position of a face.
+
+    Photographs of one collection are framed alike, and the adversary has some of their own. If the detector
+    finds no face, as on most protected ones, they assume its usual position.
+    """
+
+    def __init__(self, detector: MTCNN, photographs: Tensor) -> None:
+        """Learn the usual position from (N, 3, H, W) uint8 clean photographs, framed like those to attack."""
+        self._detector = detector
+        landmarks, seen = self._detect(photographs)
+        if not seen.any():
+            raise DataError(
+                f"no face was found on any of {len(photographs)} clean photographs: a face network cannot "
+                "recognise people on them; use recogniser: conv4"
+            )
+        self._usual = landmarks[seen].median(0).values  # (5, 2)
+
+    def find(self, photographs: Tensor) -> Found:
+        """Find the face on each of (N, 3, H, W) uint8 photographs, clean or released."""
+        landmarks, seen = self._detect(photographs)
+        return Found(torch.where(seen[:, None, None], landmarks, self._usual), seen)
+
+    def _detect(self, photographs: Tensor) -> tuple[Tensor, Tensor]:
+        """Detect (N, 5, 2) landmarks, zero without a face, and (N,) whether there is a face."""
+        landmarks = torch.zeros(len(photographs), 5, 2)
+        seen = torch.zeros(len(photographs), dtype=torch.bool)
+        for row, faces in enumerate(self._detector.detect(photographs)):
+            subject = faces.central(photographs.shape[2], photographs.shape[3])
+            if subject is not None:
+                landmarks[row], seen[row] = faces.landmarks[subject], True
+        return landmarks, seen
+
+
 class Recogniser(nn.Module):
     """An encoder whose embeddings of one identity point the same way. State: its weights."""
 
@@ -160,15 +210,9 @@ def train_recogniser(
     Softmax over cosine similarities to one learned direction an identity (Wang et al. 2018, without the
     margin), on images shifted by a few pixels, until the verification of held-out people stops improving.
 
-    Args:
-        seen: maps a pass to (N, C, H, W) uint8, the training images as the adversary sees them on it: clean,
-            or protected with fresh noise each time.
-        identities: (N,) int64 code of each.
-        config: see AdversaryConfig.
-        encoder: any module from float images to (N, D); trained in place. None creates a Conv-4.
-        seed: decides weights and order.
-        progress: called after each step with the numbers done and planned.
-        device: trains the encoder, which stays there; None for the CPU, which makes all draws.
+    `seen` maps a pass to (N, C, H, W) uint8, the training images as the adversary sees them on it: clean, or
+    protected with fresh noise each time. `identities`: (N,) int64. `encoder`: any module from float images to
+    (N, D), trained in place; None creates a Conv-4. It stays on `device`; the CPU makes all draws.
     """
     held = hold_out(identities, most=_VALIDATED, seed=seed)
     codes, labels = identities[~held].unique(return_inverse=True)
@@ -248,12 +292,8 @@ def reidentify(
     """Name every probe by a linear support vector machine, its nearest neighbour, and the nearest mean.
 
     The means are over each identity's photographs in the gallery; the machine is fitted on the gallery, one
-    identity against all others (Parnami et al. 2022, Sec. V).
-
-    Args:
-        gallery, probes: (n, D) and (m, D) embeddings of known people and of releases, of unit length.
-        gallery_identities: (n,) int64.
-        weight: the count of each row of the gallery, as if it were repeated.
+    identity against all others (Parnami et al. 2022, Sec. V). (n, D) and (m, D) embeddings of known people,
+    (n,), and of releases, of unit length. `weight`: of each row of the gallery, as if it were repeated.
     """
     with needs_extra("re-identification", "study"):
         from sklearn.svm import LinearSVC
@@ -314,11 +354,8 @@ def by_values(
     the likelihood ratios of PLDA ("plda"), and the same machine in the coordinates of PLDA ("plda-rbf"), each
     weighted by the share of its variance that distinguishes people.
 
-    Args:
-        gallery: (R, n, D) finite values of R releases of each photograph of known people.
-        identities: (n,) int64.
-        probes: (m, D).
-        model: trained on releases of other people; None without any.
+    (R, n, D) finite values of R releases of each photograph of known people, (n,) int64; and (m, D). `model`:
+    trained on releases of other people.
     """
     known, names = gallery.flatten(0, 1), identities.repeat(len(gallery))
     few, few_probes = known, probes
@@ -365,3 +402,57 @@ def _by_kernel(gallery: Tensor, identities: Tensor, probes: Tensor) -> tuple[Ten
         sums.index_add_(1, first, margins).index_add_(1, second, -margins)
         scores.append(votes + sums / (3 * (sums.abs() + 1)))
     return people, torch.cat(scores).float()
+
+
+def log_posteriors(
+    features: Tensor, identities: Tensor, test_features: Tensor, *, adversary: str = "network", seed: int = 0
+) -> Tensor:
+    """Return ln p(y|f) by a classifier trained on known features. -> (M, c) float64, c ascending codes.
+
+    They complement the kernel density of sfumato.assess.log_rank, which the DPFE paper uses: a judge takes
+    the strongest of all. (N, d) of known people, with the noise of the (M, d) test features, best repeated
+    several times. `adversary`: "discriminant", linear, with a shrunk covariance shared by all people; or
+    "network", with one hidden layer. Raises DataError for features that are not finite or do not fit.
+    """
+    with needs_extra("an adversary who is trained on features", "study"):
+        from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.neural_network import MLPClassifier
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+    if adversary not in FEATURE_ADVERSARIES:
+        raise ConfigError(
+            f"no adversary is called {adversary!r}: {did_you_mean(adversary, FEATURE_ADVERSARIES)}"
+        )
+    if features.ndim != 2 or test_features.ndim != 2 or features.shape[1] != test_features.shape[1]:
+        raise DataError(
+            f"known features of {tuple(features.shape)} and test features of {tuple(test_features.shape)}: "
+            "(N, d) and (M, d) are needed, of one d"
+        )
+    if identities.shape != features.shape[:1]:
+        raise DataError(f"{len(features)} known features for {len(identities)} identities: one each")
+    if not (features.isfinite().all() and test_features.isfinite().all()):
+        raise DataError("features are not finite: leave these images out")
+    if not len(test_features):
+        raise DataError("no test features: give at least one")
+    people = len(identities.unique())
+    if people < 2 or people == len(identities):
+        raise DataError(
+            f"{len(identities)} known features of {people} people: at least 2 people, and 2 features of one"
+        )
+    if adversary == "discriminant":
+        model = LinearDiscriminantAnalysis(
+            solver="lsqr", shrinkage="auto", priors=np.full(people, 1 / people)
+        )
+    else:
+        model = MLPClassifier((128,), alpha=1e-3, max_iter=_EPOCHS, random_state=seed)
+    with warnings.catch_warnings():
+        # It is trained for a fixed number of epochs, not to convergence.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        # Some people have one photograph, which does not vary.
+        warnings.filterwarnings("ignore", message="Only one sample available")
+        fitted = make_pipeline(StandardScaler(), model).fit(features.double().numpy(), identities.numpy())
+    found = fitted.predict_proba(test_features.double().numpy())
+    # No probability is 0: a class that a softmax rounded to 0 is only last in the list.
+    return torch.from_numpy(np.log(np.maximum(found, np.finfo(np.float64).tiny)))

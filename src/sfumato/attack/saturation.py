@@ -10,6 +10,7 @@ third, and the result is a lower bound.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,16 +35,12 @@ def check_bounds(settings: object, *above_0: str, **least: float) -> None:
             raise ConfigError(f"{name}={getattr(settings, name)}: above 0")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Validation:
-    """A figure for the quality of a network: its name, and the least rise that counts.
+class Validation(NamedTuple):
+    """A figure for the quality of a network; higher is better."""
 
-    `judge` returns the figure for the network in evaluation mode; higher is better.
-    """
-
-    figure: str
-    judge: Callable[[], float]
-    gain: float
+    figure: str  # its name
+    judge: Callable[[], float]  # returns it for the network in evaluation mode
+    gain: float  # the least rise that counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,12 +68,8 @@ def train(
 
     Guarantees: no more steps than the ceiling; the final weights are those of the best validation.
 
-    Args:
-        loss: maps a step, from 0, to the loss of the model on a batch.
-        model, beside: to train, and further parameters.
-        ceiling: the most steps; all of them without validation, if nobody could be held out.
-        learning_rate: of the first step.
-        progress: called after each step with the numbers done and planned.
+    `loss` maps a step, from 0, to the loss of the model on a batch; `beside`: further parameters to train.
+    `ceiling`: the most steps; all of them without validation, if nobody could be held out.
     """
     parameters = [*model.parameters(), *beside]
     optimiser = torch.optim.Adam(parameters, lr=learning_rate, fused=fuses(parameters))

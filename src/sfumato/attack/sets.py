@@ -4,10 +4,8 @@ Some pictures of each person are known, in a gallery; n of the others, drawn aga
 the people of a panel. One half of the people chooses the adversary, and the other half measures how often
 they are right, both ways: the largest of many figures would be large by luck. A panel is of one half: a
 person named too often takes from others, so that the best of a panel would look bad on the rest of it. The
-same comparisons count the people who are recognised as the person of a label, and the labels of two services,
-with n releases of each person, that are found to belong together.
-
-NumPy computes all of it, so that vectors are audited without PyTorch.
+same comparisons count the people who are recognised as the person of a label, and the labels of two services
+that are found to belong together. NumPy computes it, so that vectors are audited without PyTorch.
 """
 
 import math
@@ -136,11 +134,9 @@ def curve(
         people, of_others: (N,) and (M,) int64, who is on each; looked for are those with enough pictures, see
             `measurable`, in two scenes.
         scenes: (N,) int64, equal for releases of one picture, which stay together; None if all differ.
-        most: releases.
         sent: turns (..., T, d) numbers into those sent, image after image; called for each order anew.
         further: adversaries who learn from other people, such as `by_variances` and `set_network`.
-        panel: people of a panel, at most.
-        draws: how often galleries, panels and sets are drawn, by the seed.
+        draws: how often galleries, panels of at most `panel` people and sets are drawn, by the seed.
     """
     people, of_others = np.asarray(people), np.asarray(of_others)
     scenes = None if scenes is None else np.asarray(scenes)

@@ -154,14 +154,9 @@ def train_restorer(
 ) -> Restorer:
     """Train a network to undo a protection, by mean squared error, on pictures of other people.
 
-    Args:
-        clean: (N, C, H, W) uint8, photographs of the adversary.
-        protected: maps a batch and a step to the batch as received, with fresh noise at each step.
-        config: see RestorationConfig.
-        people: (N,) who is on each photograph: some are held out to decide when to stop; None: all differ.
-        seed: decides weights and order.
-        progress: called after each step with the numbers done and planned.
-        device: trains the network, which stays there; None for the CPU, which makes all draws.
+    `clean`: (N, C, H, W) uint8, of the adversary. `protected` maps a batch and a step to the batch as
+    received, with fresh noise at each step. `people`: (N,) who is on each: some are held out to decide when
+    to stop; None: all differ. The network stays on `device`; the CPU makes all draws.
     """
     check_batch(clean)
     if not len(clean):
@@ -184,12 +179,8 @@ def train_inverter(
 ) -> Inverter:
     """Train a decoder of features, by mean squared error, on images of other people.
 
-    The paper does not say: each number of a feature is first scaled to mean 0 and variance 1.
-
-    Args:
-        features: (N, D), of the images, as received: with the noise of the release.
-        images: (N, C, H, W) uint8, photographs of the adversary; for sides see UpConvolutional.
-        config, people, seed, progress, device: see train_restorer.
+    The paper does not say: each number of a feature is first scaled to mean 0 and variance 1. (N, D) features
+    as received, with the noise of the release, and (N, C, H, W) uint8 photographs; see train_restorer.
     """
     check_batch(images)
     check_features(features)

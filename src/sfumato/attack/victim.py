@@ -32,12 +32,11 @@ class ThreatModel:
         pruned: they know that entries of 0 were pruned, and do not compare these.
         noise: standard deviation of the added noise that they know: a tensor of the gradient is weighted by
             its share of signal.
-        local_steps: of SGD behind the shared difference of parameters, before minus after (FedAvg); the steps
-            are simulated on the guess (Dimitrov et al. 2022, Algorithm 1).
+        local_steps, local_rate: of SGD behind the shared difference of parameters, before minus after
+            (FedAvg), simulated on the guess (Dimitrov et al. 2022, Algorithm 1); 1 of rate 1 is the gradient.
         local_batch: b, the images of each of these steps; None: all B. Step t takes images t·b to t·b + b of
             the batch, and starts again at its end. If the client shuffles in each epoch, this order is right
             for the first only (the source has a prior for the others).
-        local_rate: of these steps; 1 step of rate 1 is the gradient itself.
     """
 
     shape: tuple[int, int, int]
@@ -76,35 +75,19 @@ def share(
 ) -> dict[str, Tensor]:
     """Return a client's message for a batch: by parameter, the gradient, or the change by local steps.
 
-    Args:
-        model: in its training mode; it is not changed, nor are its running statistics.
-        images: (B, C, H, W) float, the model's input.
-        labels: (B,) int64, or (B, classes) probabilities.
-        loss: of logits and labels.
-        local_steps, local_rate, local_batch: see ThreatModel.
+    `model`: in its training mode; nothing of it changes. (B, C, H, W) float, its input, and (B,) int64, or
+    (B, classes) probabilities. Local steps: see ThreatModel.
     """
     victim = Victim(model, loss, local_steps, local_rate, local_batch)
     gradients, _ = victim.shared_by(images, labels, many=False)
     return victim.split_by_name(gradients.detach())
 
 
-def capture(model: nn.Module) -> dict[str, Tensor]:
-    """Copy the gradients of a training loop from a model, after `backward` and before `step`."""
-    trained = {name: weight.grad for name, weight in model.named_parameters() if weight.requires_grad}
-    missing = [name for name, gradient in trained.items() if gradient is None]
-    if missing:
-        raise DataError(
-            f"{len(missing)} parameters have no gradient, such as {missing[0]}: call this after backward()"
-        )
-    return {name: gradient.detach().clone() for name, gradient in trained.items() if gradient is not None}
-
-
 class Victim:
     """A copy of the model whose shared gradients are differentiable in the images. State: the copy.
 
-    Attributes:
-        norms, running: names of the batch norm layers whose inputs are recorded; their running moments.
-        parameters: the trained ones, by name.
+    `parameters`: the trained ones, by name. `norms`, `running`: names of the batch norm layers whose inputs
+    are recorded, and their running moments.
     """
 
     def __init__(

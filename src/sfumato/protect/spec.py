@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 from itertools import product
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_type_hints, overload
 
 from sfumato.base.registry import Reader, Registry, read_settings
 from sfumato.errors import SpecError, did_you_mean, shorten
@@ -59,6 +59,10 @@ MOST_LISTED = 1000  # protections that the lists of one spec name
 _LONGEST = 5000  # characters of the spec of one protection: a path, and little else
 
 
+@overload
+def parse(spec: str) -> Protection: ...
+@overload
+def parse(spec: str, *, takes: Collection[str]) -> Any: ...
 def parse(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
     """Reads the protection that a spec names. parse(spec).spec is its canonical form.
 
@@ -76,7 +80,7 @@ def parse_as(spec: str, kinds: Mapping[str, Callable[..., _Named]]) -> _Named:
     return named
 
 
-def expand(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
+def expand(spec: str, *, takes: Collection[str] = IMAGES) -> list[Any]:
     """The protections of a spec whose keys may list values: "blur:radius=1,3,5" names three.
 
     With several lists, every combination in turn; the last key varies fastest. See parse.

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.assess import similarity
 from sfumato.attack import reidentify, undo
-from sfumato.attack.faces import FaceFinder
-from sfumato.attack.reidentify import FACE_NETWORKS
+from sfumato.attack.reidentify import FACE_NETWORKS, FaceFinder
 from sfumato.attack.saturation import Training
 from sfumato.data.labelled import LabelledImages, draw_rows
 from sfumato.errors import ConfigError, DataError

@@ -1,7 +1,7 @@
 """The privacy of released numbers by the ranks of DPFE: log-rank privacy, and nearest neighbour.
 
 Source: Osia et al. 2018, Sec. 5, 6.1 and 6.2. The paper has one adversary, a kernel density; two trained ones
-are added here (attack.feature_identity), and the strongest counts.
+are added here (attack.reidentify), and the strongest counts.
 """
 
 import math
@@ -13,8 +13,7 @@ from torch import Tensor
 
 from sfumato.assess import log_rank
 from sfumato.assess.log_rank import LogRank
-from sfumato.attack import feature_identity
-from sfumato.attack.reidentify import split_gallery
+from sfumato.attack.reidentify import FEATURE_ADVERSARIES, log_posteriors, split_gallery
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.dp.naming import BY_STRENGTH, MOST_OUTPUTS, Assumption
@@ -119,8 +118,8 @@ def rank_privacy(
     theirs = protection.release(images[asked], seeded_noise(config.seed, copies)).vectors()
     truth = identities[asked]
     found = {DENSITY: log_rank.judge_features(mine, owners, theirs, truth)}
-    for name in feature_identity.ADVERSARIES:
-        guesses = feature_identity.log_posteriors(mine, owners, theirs, adversary=name, seed=config.seed)
+    for name in FEATURE_ADVERSARIES:
+        guesses = log_posteriors(mine, owners, theirs, adversary=name, seed=config.seed)
         found[name] = log_rank.judge(guesses, torch.searchsorted(people, truth))
     shares = [codes.bincount(minlength=int(people.max()) + 1) / len(codes) for codes in (owners, truth)]
     channels, height, width = images.shape[1:]
