@@ -58,7 +58,7 @@ def face(recogniser="mobile-face-net", **settings):
         (AdversaryConfig, {"steps": 0}, "steps=0: at least 1"),
         (AdversaryConfig, {"adaptive_steps": -1}, "adaptive_steps=-1: at least 0"),
         *((AdversaryConfig, {each: 0}, f"{each}=0: at least 1") for each in ("gallery", "probes", "copies")),
-        (AdversaryConfig, {"second": "dlob"}, "no second network is called 'dlob': write dlib, or leave"),
+        (AdversaryConfig, {"second": "dlob"}, "no second is called 'dlob': did you mean 'dlib'"),
         (AdversaryConfig, {"second": "dlib"}, "second=dlib: it gets faces that a detector found: add it"),
         *((AdversaryConfig, {each: "f"}, f"conv4: {each}=f: only a face network has one") for each in FILES),
         *((face, {each: None}, f"mobile-face-net: {each}=None: name the file") for each in FILES),

@@ -15,16 +15,13 @@ With u = W·x + b, dL/dW is the outer product of dL/du and x, and dL/db is dL/du
 - `recover_imprinted`: from a malicious server's layer, Fowl, Geiping, Czaja, Goldblum & Goldstein 2021,
   "Robbing the Fed", Sec. 3. Every row before a ReLU measures the same value of an image, its mean brightness,
   and row i passes values above threshold i. Rows i and i + 1 differ only in images between their thresholds:
-  if that is one image, it is the difference of their gradients by weights, divided by that of their gradients
-  by biases. This server sends parameters that nobody trained.
+  one image there is the difference of their gradients by weights, divided by that of those by biases.
 
 Differences of SPEAR: factors and kernels are float64; rows at which no image is active are not drawn;
 directions are chosen by their zeros alone, see `_sparsest`, where the source swaps them by the match. Several
 steps on the same images have a gradient of the same form, D being the sum of theirs: an image is then
-compared at units that it lights both before and after, or neither. Without a bias see `_scale_images`.
-
-Limit: K classes after ONE hidden layer. The slopes of the loss by the logits then have K - 1 dimensions, so
-that some mixture of K images is zero wherever all of them are active, which can be more often than one image
+compared at units that it lights both before and after, or neither. Limit: with K classes after ONE hidden
+layer some mixture of K images is zero wherever all of them are active, which can be more often than one image
 is inactive. A batch of 8 with 3 classes was not found, and is refused because of its low match.
 """
 
@@ -123,7 +120,7 @@ def _gradient(
 ) -> tuple[str, Tensor, Tensor, bool]:
     """Return the first layer's name, its gradients by weights and by outputs, and if a bias gave the latter.
 
-    Without a bias they are those of the largest singular value, for an image with a largest value of 1.
+    Else they are those of the largest singular value, for an image with a largest value of 1.
     """
     name, first = first_linear(model, shape, biased=False)
     weight, slopes = check_layer(shared, name, first)
@@ -151,9 +148,8 @@ def _scale_images(
     """Multiply (B, C, H, W) images by the factors up to which they are known.
 
     The direction of the (m, B) slopes by the first layer's outputs depends on the factor: the one is taken
-    whose slopes agree with those of the gradient, for the classes that the last layer's gradient tells.
-    Factors stay 1 if none does, as for several steps. They are tried first if `scaled`: others are right if a
-    client scales the gradient of each parameter by itself.
+    whose slopes agree with those of the gradient, for the classes that the last layer's gradient tells; 1 if
+    none does, as for several steps. If `scaled` by a bias, 1 is tried first: clients may scale each gradient.
     """
     model = copy.deepcopy(model).double().eval().cpu()
     try:
@@ -191,10 +187,7 @@ def _agreement(model: nn.Module, images: Tensor, wanted: Tensor, classes: list[i
 def first_linear(
     model: nn.Module, shape: tuple[int, int, int] | None = None, *, biased: bool = True
 ) -> tuple[str, nn.Linear]:
-    """Return name and module of the first layer with parameters, in the order of registration.
-
-    Raises ConfigError if it is not linear, has no bias but is to be `biased`, or takes no images of a shape.
-    """
+    """Return name and module of the first layer with parameters. Raises ConfigError if it does not fit."""
     name, first = next(iter(layers_of(model)), ("", model))
     if not isinstance(first, nn.Linear) or (biased and first.bias is None):
         kind = "nn.Linear without a bias" if isinstance(first, nn.Linear) else type(first).__name__
@@ -247,17 +240,12 @@ def recover_batch(
     """Recover all images behind a gradient, or behind the sum of those of several steps, without a search.
 
     The expected number of draws grows as 2^B if half of the units are active: batches of 8 take a second,
-    batches of 16 minutes.
+    batches of 16 minutes. `most`: sets of rows to try. A ReLU follows the layer; see recover_one.
 
-    Args:
-        model, shared, shape: see recover_one; a ReLU follows the layer.
-        most: sets of rows to try.
-        rounding: (m,), rounding error of a number in each row of the gradient by the weight, as a root mean
-            square: 16-bit numbers have the rank of their rounding, and not of the images.
-        moved: name of a parameter -> its value before these steps minus that after; None if it stayed.
-
-    Raises DataError if the gradient has no low rank (as with noise, or more images than units), or no images
-    were found that match it (as without a ReLU, or for a batch too large).
+    `rounding`: (m,), error of a number in each row of the gradient by the weight, as a root mean square:
+    16-bit numbers have the rank of their rounding. `moved`: name of a parameter -> its value before the steps
+    minus that after. Raises DataError if the gradient has no low rank (as with noise, or more images than
+    units), or no images were found that match it (as without a ReLU, or for a batch too large).
     """
     name, first = first_linear(model, shape, biased=False)
     weight, bias = check_layer(shared, name, first)
@@ -309,8 +297,7 @@ def low_rank(gradient: Tensor, name: str, *, rounding: Tensor | None = None) -> 
     """Factor (m, n) float64 into L (m, B) and R (B, n), B the number of images, with their tolerances.
 
     The largest singular value of an (m, n) matrix of rounding errors is near √m + √n times the error of a
-    number (Rudelson & Vershynin 2010): smaller singular values are rounding. Raises DataError if the gradient
-    is zero, or has no low rank.
+    number (Rudelson & Vershynin 2010). Raises DataError if the gradient is zero, or has no low rank.
     """
     u, s, v = torch.linalg.svd(gradient, full_matrices=False)
     height, width = map(math.sqrt, gradient.shape)
@@ -370,8 +357,7 @@ def _draw(left: Tensor, near: Near, generator: torch.Generator) -> Tensor:
 def _sparsest(directions: Tensor, left: Tensor, near: Near) -> Tensor:
     """Choose at most B independent directions, (B, K), with most zeros among the entries of L·q.
 
-    If the columns of Q for all images are among them, these are chosen: an entry of a mixture is zero only if
-    it is zero for all its images, so that each of these has more zeros and comes before it.
+    The columns of Q come first: an entry of a mixture is zero only if it is zero for all its images.
     """
     active = near.differs(left.norm(dim=1, keepdim=True))
     zeros = (active & ~near.differs(left @ directions)).sum(0)
@@ -391,8 +377,8 @@ def _sparsest(directions: Tensor, left: Tensor, near: Near) -> Tensor:
 def recover_imprinted(model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int, int, int]) -> Tensor:
     """Recover the images that are alone in a bin from an imprint layer's gradient. -> (K, C, H, W) float.
 
-    A bin of several images gives their mixture, which this attack does not distinguish from an image. Raises
-    DataError if no bin holds one, and otherwise as `recover_one`.
+    A bin of several gives their mixture, as if it were an image. Raises as `recover_one`, or if no bin holds
+    one.
     """
     name, first = first_linear(model, shape)
     weight, bias = check_layer(shared, name, first)
@@ -412,8 +398,8 @@ def recover_imprinted(model: nn.Module, shared: Mapping[str, Tensor], shape: tup
 def detect_imprint(model: nn.Module) -> tuple[str, float] | None:
     """Name a linear layer most of whose rows measure the same value, and their share; or None.
 
-    For people who receive a model. It finds parallel rows in any order and scale; it does not find a server
-    that takes another measurement in each row, or hides the rows among many others.
+    For people who receive a model. Parallel rows are found in any order and scale; not a server that takes
+    another measurement in each row, or hides the rows among many others.
     """
     for name, module in model.named_modules():
         if not isinstance(module, nn.Linear) or module.out_features < _LEAST_ROWS or module.in_features < 2:

@@ -34,8 +34,7 @@ def standardise(similarities: Tensor) -> Tensor:
 def fuse(similarities: Tensor, identities: Tensor, truth: Tensor) -> Fusion:
     """Name each half of the people by the members that name most of the other half.
 
-    `similarities`, (k, m, I), are those of k members on one scale, see `standardise`, of m probes, (m,)
-    `truth`, to (I,) ascending codes of `identities`.
+    (k, m, I) of k members on one scale, see `standardise`; (I,) ascending codes; (m,) who each probe is.
     """
     first = torch.isin(truth, truth.unique()[::2])
     right = torch.searchsorted(identities, truth)

@@ -1,15 +1,14 @@
 """Gradient inversion: rebuild the images behind a shared gradient, as in federated learning.
 
-The adversary knows the model and the gradient, and moves a guess until its gradient is the same. One loop of
-small parts implements all published attacks, which are settings of it:
+The adversary knows the model and the gradient, and moves a guess until its gradient is the same. Published
+attacks are settings of one loop:
 
 - `DLG`, Zhu et al. 2019, Algorithm 1: squared distance, L-BFGS, labels found along with the images;
 - `IDLG`, Zhao et al. 2020, Sec. 3: the same, the label read from the gradient beforehand;
 - `INVERTING_GRADIENTS`, Geiping et al. 2020, Sec. 4: cosine distance, total variation, Adam on the sign;
 - `GRAD_ATTACK`, Huang et al. 2021, Sec. 4: the same with statistics of batch norm, as a stronger adversary.
 
-Guesses are optimised in units of a quarter around 0.5, close to the normalisation of images in the papers, so
-that the papers' rates and weights mean the same here.
+Guesses are in units of a quarter around 0.5, close to the papers' normalisation, as their rates and weights.
 """
 
 from collections.abc import Callable, Sequence
@@ -141,14 +140,12 @@ def invert_all(
 ) -> list[Inversion]:
     """Rebuild the images behind several gradients of one model, each by itself.
 
-    Args:
-        model: float images in [0, 1] -> logits, in the mode of the gradients: in training mode its batch norm
-            sees the statistics of the batch. It is not changed.
-        shared, knows: for each problem, every trained parameter's name -> its gradient, and what they know,
-            which may differ in labels and statistics only.
-        loss: the client's loss of logits and labels. Optimised labels are probabilities.
-        at_once: guesses that Adam follows as one batch: several times as fast as one by one for small
-            networks, with as many times the memory. L-BFGS follows one at a time.
+    `model`: float images in [0, 1] -> logits, in the mode of the gradients: in training mode its batch norm
+    sees the statistics of the batch. It is not changed. `shared`: for each problem, every trained parameter's
+    name -> its gradient; `knows`: they may differ in labels and statistics only. `loss`: the client's, of
+    logits and labels; optimised labels are probabilities. `at_once`: guesses that Adam follows as one batch:
+    several times as fast as one by one for small networks, with as many times the memory. L-BFGS follows one
+    at a time.
 
     Raises DataError for gradients that do not fit the model, or are all zero; and ConfigError if labels are
     needed and unknown, or the model has no statistics or no gradient that changes.

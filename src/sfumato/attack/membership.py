@@ -7,8 +7,7 @@ adversary has all photographs and the encoder, not which were enrolled. With few
 
 The adversary has one view. "stored" is the prototypes. "full" is an answer with its distance and its
 probability; "rounded" only the probability, rounded to a step; "label" only the name of the class. Each
-photograph is a query once, unchanged: many variations of it reveal more from labels. For codes of bits TABLE
-is such a view: the labels of all codes, of which those near the photograph's code are used.
+photograph is a query once, unchanged. For codes of bits TABLE is the labels of all codes near it.
 """
 
 import math
@@ -153,10 +152,9 @@ def lira(shadow_scores: Tensor, shadow_members: Tensor, scores: Tensor) -> Tenso
     """Return the log-likelihood ratio of member against non-member, each a Gaussian over shadow galleries.
 
     Source: Carlini et al. 2022, Algorithm 1, with a joint normal distribution of S scores (Sec. VI-C). The
-    floor of a variance is ours: a stored prototype of one shot has a distance of 0 that never varies.
-
-    (G, M, S) scores of M examples in shadow galleries, (G, M) whether they are members, and (M, S) of the
-    attacked gallery -> (M,) float64; 0 for an example that was not at least twice a member and twice none.
+    floor of a variance is ours: a stored prototype of one shot has a distance of 0 that never varies. (G, M,
+    S) scores of M examples in shadow galleries, (G, M) whether they are members, and (M, S) of the attacked
+    gallery -> (M,) float64; 0 for an example that was not at least twice a member and twice none.
     """
     scale = shadow_scores.double().std((0, 1), correction=0)
     scale = torch.where(scale > 0, scale, 1.0)
@@ -192,9 +190,8 @@ def judge(
 ) -> Membership:
     """Judge the scores of members and others, of any shape, by the success at few false alarms.
 
-    The threshold is the least with at most that share of the others above it. With fewer others than 1 / rate
-    it is their largest score. With `people`, who each score is of, (..., the last axis), intervals are over
-    these, and else over scores.
+    The threshold is the least with at most that share of the others above it, or their largest score. With
+    `people`, who each score is of, (..., the last axis), intervals are over these, and else over scores.
     """
     inside, outside = scores[members].double().flatten(), scores[~members].double().flatten()
     if not len(inside) or not len(outside):

@@ -76,12 +76,11 @@ def train(values: ArrayLike, identities: ArrayLike, *, dimensions: int | None = 
     """Fit the model by maximum likelihood, on people who are not attacked.
 
     Expectation-maximisation, from the moments of both covariances: unequal numbers of photographs have no
-    known closed form; with equal numbers it starts at the closed form.
-
-    (R, N, D) finite values of R releases of each photograph, and (N,) int64, any codes. In each release
-    everybody counts as another person: releases of one photograph differ only by noise, and together they
-    would make photographs of one person look too similar. `dimensions`: of principal components; None chooses
-    from DIMENSIONS the number by which a model of half of the people names most photographs of the others.
+    known closed form. (R, N, D) finite values of R releases of each photograph, and (N,) int64, any codes. In
+    each release everybody counts as another person: releases of one photograph differ only by noise, and
+    together they would make photographs of one person look too similar. `dimensions`: of principal
+    components; None chooses the number by which a model of half of the people names most photographs of the
+    others.
     """
     values, identities = np.asarray(values), np.asarray(identities)
     if not np.isfinite(values).all():
@@ -106,8 +105,8 @@ def train(values: ArrayLike, identities: ArrayLike, *, dimensions: int | None = 
 def principal_components(values: ArrayLike, count: int) -> np.ndarray:
     """Find the directions in which (N, D) values vary most, at most `count`. -> (D, d) orthonormal.
 
-    By subspace iteration (Halko, Martinsson & Tropp 2011, Algorithm 4.4) from fixed directions: the same
-    values give the same components. Directions without variance are dropped, except for the first.
+    By subspace iteration (Halko, Martinsson & Tropp 2011, Algorithm 4.4) from fixed directions, to repeat.
+    Directions without variance are dropped, except for the first.
     """
     values = np.asarray(values)
     centred = values - values.mean(0)

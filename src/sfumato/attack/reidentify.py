@@ -2,8 +2,7 @@
 
 Source: Parnami et al. 2022, Sec. V, whose adversary has clean photographs only (static). One who protects
 their own photographs in the same way (adaptive) is stronger (McPherson, Shokri & Shmatikov 2016), and is the
-one to fear. Both are the same code on different images: the caller passes released images, never a
-protection.
+one to fear. Both are the same code on different images: the caller passes released images.
 """
 
 import math
@@ -83,17 +82,16 @@ class AdversaryConfig:
                 "recogniser=inception-resnet-v1 left: use mobile-face-net; second=dlib compares faces by a "
                 "further public network"
             )
-        for name, known in (("recogniser", RECOGNISERS), ("start", ("drawn", "random"))):
+        choices = {"recogniser": RECOGNISERS, "start": ("drawn", "random"), "second": ("dlib",)}
+        for name, known in choices.items():
             given = getattr(self, name)
-            if given not in known:
+            if given not in known and (name, given) != ("second", None):
                 raise ConfigError(f"no {name} is called {given!r}: {did_you_mean(given, known)}")
         faces = self.recogniser in FACE_NETWORKS
         for name in ("weights", "detector"):
             if faces != (getattr(self, name) is not None):
                 cure = "name the file" if faces else "only a face network has one"
                 raise ConfigError(f"recogniser={self.recogniser}: {name}={getattr(self, name)}: {cure}")
-        if self.second not in (None, "dlib"):
-            raise ConfigError(f"no second network is called {self.second!r}: write dlib, or leave it out")
         if self.second is not None and not faces:
             raise ConfigError(
                 f"recogniser={self.recogniser}: second={self.second}: it gets faces that a detector found: "
@@ -119,8 +117,7 @@ class Found:
 class FaceFinder:
     """Finds the face in the middle of each photograph. State: a detector, and the usual position of a face.
 
-    Photographs of one collection are framed alike, and the adversary has some of their own. If the detector
-    finds no face, as on most protected ones, they assume its usual position.
+    Photographs of one collection are framed alike: if no face is found, they assume its usual position.
     """
 
     def __init__(self, detector: MTCNN, photographs: Tensor) -> None:
@@ -323,8 +320,7 @@ def by_numbers(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> t
 
     Each number is scaled by its spread in the gallery, and rows to unit length, for `reidentify`. A linear
     discriminant with a shrunk covariance weighs the differences between people. With few different outputs,
-    the share of each person's releases with the same output is the best that a gallery gives. Shapes: see
-    `reidentify`.
+    the share of each person's releases with the same output is the best that a gallery gives.
     """
     spread, mean = torch.std_mean(gallery.double(), dim=0)
     scaled, scaled_probes = (
@@ -350,12 +346,10 @@ def by_values(
     """Name every probe by released values: cells of pixels, numbers of a feature, bits of a code.
 
     All classifiers of `by_numbers`, on principal components of the gallery if there are many values; a
-    support vector machine with a Gaussian kernel ("rbf"); and two that learn from other people's releases:
-    the likelihood ratios of PLDA ("plda"), and the same machine in the coordinates of PLDA ("plda-rbf"), each
-    weighted by the share of its variance that distinguishes people.
-
-    (R, n, D) finite values of R releases of each photograph of known people, (n,) int64; and (m, D). `model`:
-    trained on releases of other people.
+    support vector machine with a Gaussian kernel ("rbf"); and two that learn from other people's releases,
+    with `model`: the likelihood ratios of PLDA ("plda"), and the same machine in the coordinates of PLDA
+    ("plda-rbf"), each weighted by the share of its variance that distinguishes people. (R, n, D) finite
+    values of R releases of each photograph of known people, (n,) int64; and (m, D).
     """
     known, names = gallery.flatten(0, 1), identities.repeat(len(gallery))
     few, few_probes = known, probes
@@ -373,9 +367,9 @@ def by_values(
 
 
 def _by_kernel(gallery: Tensor, identities: Tensor, probes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return people, and (m, I) scores of a support vector machine with kernel exp(-|x - y|² / width).
+    """Return people, and (m, I) scores of a machine for each pair, with kernel exp(-|x - y|² / width).
 
-    The width is the median of |x - y|² over the gallery; each pair of people has its own machine.
+    The width is the median of |x - y|² over the gallery.
     """
     with needs_extra("re-identification", "study"):
         from sklearn.svm import SVC
@@ -409,10 +403,9 @@ def log_posteriors(
 ) -> Tensor:
     """Return ln p(y|f) by a classifier trained on known features. -> (M, c) float64, c ascending codes.
 
-    They complement the kernel density of sfumato.assess.log_rank, which the DPFE paper uses: a judge takes
-    the strongest of all. (N, d) of known people, with the noise of the (M, d) test features, best repeated
-    several times. `adversary`: "discriminant", linear, with a shrunk covariance shared by all people; or
-    "network", with one hidden layer. Raises DataError for features that are not finite or do not fit.
+    It complements the kernel density of sfumato.assess.log_rank: the strongest counts. (N, d) of known
+    people, best repeated with the noise of the (M, d) test features. `adversary`: "discriminant", linear,
+    with a shrunk covariance shared by all people; or "network", with one hidden layer. Raises DataError.
     """
     with needs_extra("an adversary who is trained on features", "study"):
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis

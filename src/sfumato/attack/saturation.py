@@ -1,10 +1,9 @@
 """Training until the validation stops improving: the number of steps, the rate, and the validation curve.
 
-An adversary who stops early flatters the protection. Some of their training people are held out; the learning
-rate stays constant until the validation figure of these stops rising, and then falls to 0 while training
-continues for half as long again (Hägele et al. 2024, Sec. 3: such a schedule is as good as a cosine of the
-same length, and need not know the length in advance). If the ceiling comes first, the rate falls in its last
-third, and the result is a lower bound.
+An adversary who stops early flatters the protection. The learning rate stays constant until the validation
+figure of held-out people stops rising, and then falls to 0 while training continues for half as long again
+(Hägele et al. 2024, Sec. 3: as good as a cosine of the same length, which need not be known in advance). If
+the ceiling comes first, the rate falls in its last third, and the result is a lower bound.
 """
 
 import math

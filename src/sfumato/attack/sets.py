@@ -2,10 +2,10 @@
 
 Some pictures of each person are known, in a gallery; n of the others, drawn again and again, are named among
 the people of a panel. One half of the people chooses the adversary, and the other half measures how often
-they are right, both ways: the largest of many figures would be large by luck. A panel is of one half: a
-person named too often takes from others, so that the best of a panel would look bad on the rest of it. The
-same comparisons count the people who are recognised as the person of a label, and the labels of two services
-that are found to belong together. NumPy computes it, so that vectors are audited without PyTorch.
+they are right, both ways: the largest of many figures would be large by luck. A panel is of one half, since a
+person named too often takes from others. The same comparisons count the people who are recognised as the
+person of a label, and the labels of two services that are found to belong together. NumPy computes it, so
+that vectors are audited without PyTorch.
 """
 
 import math
@@ -104,10 +104,7 @@ def in_two_scenes(people: ArrayLike, scenes: ArrayLike) -> np.ndarray:
 
 
 def measurable(people: ArrayLike, most: int = SIZES[-1]) -> int:
-    """The most releases, of SIZES, from which people can be named; 0 if fewer than four have two pictures.
-
-    Half of those with two of the (N,) pictures have enough.
-    """
+    """The most releases, of SIZES, that half of those with two pictures have; 0 for fewer than four."""
     counts = np.unique(people, return_counts=True)[1]
     enough = {size: int((counts >= pictures_for(size)).sum()) for size in SIZES if size <= most}
     least = max(_FEWEST, enough[1] / 2)
@@ -131,8 +128,7 @@ def curve(
 
     Args:
         views: words -> (N, d) numbers of each release, as somebody sees it, and (M, d) of other people's.
-        people, of_others: (N,) and (M,) int64, who is on each; looked for are those with enough pictures, see
-            `measurable`, in two scenes.
+        people, of_others: (N,) and (M,) int64, who is on each; looked for are those with enough pictures.
         scenes: (N,) int64, equal for releases of one picture, which stay together; None if all differ.
         sent: turns (..., T, d) numbers into those sent, image after image; called for each order anew.
         further: adversaries who learn from other people, such as `by_variances` and `set_network`.
@@ -187,8 +183,7 @@ def few(values: ArrayLike, others: ArrayLike, *, most: int = _FEW) -> tuple[np.n
 def even(values: np.ndarray) -> np.ndarray:
     """(N, D) -> (D,) numbers to divide by: deviations, if one is so large that it hides the others, else 1.
 
-    Distances and principal components see the largest numbers alone: an index, a time, or a number of a model
-    that is far from the others.
+    An index, a time, or a number of a model that is far from the others hides them from distances.
     """
     spread = values.std(0)
     shown = spread[spread > 0]

@@ -48,7 +48,6 @@ def by_table(
 
     Each output names the person with the highest count, so that p(s) is their share of the gallery. People
     with equal counts are named in turn; so are those with most photographs, for an output without a count.
-
     (R, n, D) of R releases of each known photograph, drawn independently, and (n,) int64, who is on it; and
     (Q, m, D) and (m,) of the photographs to name. `prior`: the releases that the common distribution weighs,
     next to those of a person, in posteriors. Raises DataError for more than 2^12 different outputs.

@@ -89,9 +89,8 @@ class Update:
     def fit(self, model: nn.Module) -> tuple[nn.Module, "Update"]:
         """Return a copy of the model at the start of training, and the update by its parameter names.
 
-        Names may have prefixes from wrappers, such as `_module.` of Opacus, on either side. Statistics of
-        batch norm and other buffers are set in the model, and omitted from the update. Raises DataError if it
-        is of another model.
+        Names may have prefixes from wrappers, such as `_module.` of Opacus, on either side. Buffers are set
+        in the model, and omitted from the update. Raises DataError if it is of another model.
         """
         model = copy.deepcopy(model)
         if any(weight.dtype in (torch.float16, torch.bfloat16) for weight in model.parameters()):
@@ -401,18 +400,15 @@ _MOSTLY = 0.9  # share of the numbers: in the rest the difference itself was rou
 
 
 def significant_bits(numbers: Tensor) -> int:
-    """Count the bits in which all numbers are exact: 8 of bfloat16, 11 of float16, 24 of float32, or else 53.
-
-    This does not depend on their present type, nor on a loss scaled by a power of two.
-    """
+    """Count the bits in which all numbers are exact: 8 of bfloat16, 11 of float16, 24 of float32, or 53."""
     return next((bits for bits in _KNOWN if bool(_exact(numbers, bits).all())), 53)
 
 
 def rounding(change: Tensor, before: Tensor, steps: int = 1) -> Tensor:
     """Estimate the rounding error of the numbers of each row: root mean squares, upper bounds.
 
-    If subtracting the update, (m, ...), from the parameter before gives a state of the same precision, it is
-    a difference of two such states, and has their rounding, once a step.
+    If the parameter before minus the update, (m, ...), is a state of the same precision, the update is a
+    difference of two such states, and has their rounding, once a step.
     """
     bits, own = significant_bits(change), significant_bits(before)
     added = 2.0**-bits * _typical(change)
@@ -444,13 +440,11 @@ _FREE = 200  # numbers at least that they do not explain: two coefficients make 
 def undo_decay(model: nn.Module, update: Update) -> tuple[Update, tuple[float, float]]:
     """Subtract the decay of weights. -> the update without it; c and s, in units of the update.
 
-    Both are 0 if no linear layer shows them, as with noise, or with as many images as units. `model` is at
-    the start of training, and `update` is fitted to it.
-
     Clients whose loss or optimiser pulls weights to 0 add c·W + s·sign(W) to their gradients: coupled or
     decoupled, of one step or many, with momentum or without. The server has W. The gradient of a linear layer
-    has the rank of its images, so c and s are the numbers whose subtraction leaves the lowest rank. FedProx
-    needs nothing: µ·(W - W₀) is 0 in the first step, and a mixture of gradients later.
+    has the rank of its images, so c and s are the numbers whose subtraction leaves the lowest rank; 0 if no
+    layer shows them, as with noise, or as many images as units. FedProx needs nothing: µ·(W - W₀) is 0 in the
+    first step, and a mixture of gradients later. `update` is fitted to `model`, at the start of training.
     """
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
     for name, change in update.change.items():

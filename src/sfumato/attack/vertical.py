@@ -42,10 +42,8 @@ def recover(
     Deterministic: all guesses start grey and are optimised together. `parts` are in the order in which the
     server joins their outputs; between the `observed` batches no parameter changed. `total_variation` weighs
     mean |dx| + mean |dy| against the squared distance of outputs, in units of their variance from image to
-    image. The rate of Adam falls to 0 along a cosine.
-
-    Raises ConfigError if the head begins with another layer than a linear one with a bias, or does not fit
-    the networks' outputs, and DataError as `local_outputs`.
+    image. Adam's rate falls along a cosine. Raises ConfigError if the head does not begin with a linear layer
+    with a bias that fits the networks' outputs, and DataError as `local_outputs`.
     """
     _, first = first_linear(head)
     with torch.no_grad():

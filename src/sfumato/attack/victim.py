@@ -79,8 +79,10 @@ def share(
     (B, classes) probabilities. Local steps: see ThreatModel.
     """
     victim = Victim(model, loss, local_steps, local_rate, local_batch)
-    gradients, _ = victim.shared_by(images, labels, many=False)
-    return victim.split_by_name(gradients.detach())
+    gradients = victim.shared_by(images, labels, many=False)[0].detach()
+    parts = gradients.split([weight.numel() for weight in victim.parameters.values()])
+    named = zip(victim.parameters.items(), parts, strict=True)
+    return {name: part.reshape(weight.shape) for (name, weight), part in named}
 
 
 class Victim:
@@ -124,19 +126,10 @@ class Victim:
                 lambda _, inputs, name=name: self._inputs.update({name: inputs[0]})
             )
 
-    def split_by_name(self, flat: Tensor) -> dict[str, Tensor]:
-        """Split (P,) by parameter: name -> its part."""
-        parts = flat.split([weight.numel() for weight in self.parameters.values()])
-        return {
-            name: part.reshape(weight.shape)
-            for (name, weight), part in zip(self.parameters.items(), parts, strict=True)
-        }
-
     def shared_by(self, images: Tensor, labels: Tensor, *, many: bool) -> tuple[Tensor, Moments]:
         """Compute gradients, concatenated as `parameters`, (P,), and moments of inputs of `norms`.
 
-        Both are differentiable in images and labels. With `many` they work inside vmap, where autograd.grad
-        cannot be called, at some cost.
+        Both are differentiable in images and labels. With `many` they work inside vmap, at some cost.
         """
 
         def lost(parameters: Gradients, at: slice) -> tuple[Tensor, Moments]:
