@@ -1,7 +1,7 @@
 """Memory that this process frees, and needs again at once; and a bound of what it may take.
 
 glibc returns every large tensor to the system when it is freed, and allocates the next one anew, zeroed page
-by page: nearly half of the time of a training step on small images (benchmarks/episode.py).
+by page: nearly half of the time of a training step on small images (docs/speed.md).
 """
 
 import ctypes
