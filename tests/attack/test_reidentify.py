@@ -7,13 +7,7 @@ from torch.nn import functional
 
 from sfumato.assess.recognition import identification
 from sfumato.attack import plda
-from sfumato.attack.reidentify import (
-    AdversaryConfig,
-    by_values,
-    reidentify,
-    split_gallery,
-    train_recogniser,
-)
+from sfumato.attack.reidentify import AdversaryConfig, by_values, reidentify, split_gallery, train_recogniser
 from sfumato.errors import DataError
 
 CODES = torch.arange(30).repeat_interleave(12)
