@@ -126,13 +126,6 @@ def test_what_a_device_sends_may_depend_on_what_it_sent_before():
     assert shares == pytest.approx(dict.fromkeys(shares, 1 / 12))
 
 
-def test_log_likelihoods_of_a_set_are_added_up():
-    single = np.random.default_rng(0).standard_normal((2, 3, 7, 3))
-    of_three = sets.add_up(single)(3)
-    assert of_three.shape == (2, 3, 2, 3)
-    np.testing.assert_allclose(of_three[1, 2, 1], single[1, 2, 3] + single[1, 2, 4] + single[1, 2, 5])
-
-
 def test_the_equal_error_is_that_of_the_curve_of_scikit_learn():
     draw = np.random.default_rng(0)
     fit = draw.standard_normal((2, 5, 30, 5))
