@@ -252,7 +252,7 @@ def test_the_statistics_of_the_true_batch_cost_nothing_and_the_models_own_are_ta
     exact = inputs_of_batch_norms(model, batch)
     knows = ThreatModel(shape=SHAPE, batch=2, labels=TWO, statistics=exact if known else None)
     config = replace(FEW, statistics=1.0)
-    victim = Victim(model, functional.cross_entropy, 1, 1.0, statistics=True)
+    victim = Victim(model, functional.cross_entropy, knows, statistics=True)
     problem = problem_of(victim, share(model, batch, TWO), knows, config, seed=0)
     total, cost = gradient_inversion.Objective(victim, config, [problem])(4 * (batch[None] - 0.5), None)
     norms = {name: model.get_submodule(name) for name in exact}

@@ -118,10 +118,7 @@ def nearest(
 def _gradient(
     model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int, int, int]
 ) -> tuple[str, Tensor, Tensor, bool]:
-    """Return the first layer's name, its gradients by weights and by outputs, and if a bias gave the latter.
-
-    Else they are those of the largest singular value, for an image with a largest value of 1.
-    """
+    """Return the first layer's name, its gradients by weights and outputs, and if a bias gave the latter."""
     name, first = first_linear(model, shape, biased=False)
     weight, slopes = check_layer(shared, name, first)
     sizes = weight[weight.abs() > _NOTHING * weight.abs().amax()].abs()
@@ -132,6 +129,7 @@ def _gradient(
         )
     if len(slopes):
         return name, weight, slopes, True
+    # Without a bias those of the largest singular value, for an image with a largest value of 1.
     image = _largest_one(torch.linalg.svd(weight, full_matrices=False).Vh[:1])[0]
     return name, weight, weight @ image / image.square().sum(), False
 
@@ -355,10 +353,8 @@ def _draw(left: Tensor, near: Near, generator: torch.Generator) -> Tensor:
 
 
 def _sparsest(directions: Tensor, left: Tensor, near: Near) -> Tensor:
-    """Choose at most B independent directions, (B, K), with most zeros among the entries of L·q.
-
-    The columns of Q come first: an entry of a mixture is zero only if it is zero for all its images.
-    """
+    """Choose at most B independent directions, (B, K), with most zeros among the entries of L·q."""
+    # The columns of Q come first: an entry of a mixture is zero only if it is zero for all its images.
     active = near.differs(left.norm(dim=1, keepdim=True))
     zeros = (active & ~near.differs(left @ directions)).sum(0)
     taken: list[Tensor] = []
@@ -377,8 +373,7 @@ def _sparsest(directions: Tensor, left: Tensor, near: Near) -> Tensor:
 def recover_imprinted(model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int, int, int]) -> Tensor:
     """Recover the images that are alone in a bin from an imprint layer's gradient. -> (K, C, H, W) float.
 
-    A bin of several gives their mixture, as if it were an image. Raises as `recover_one`, or if no bin holds
-    one.
+    A bin of several gives their mixture, as if it were an image. Raises DataError also if none holds one.
     """
     name, first = first_linear(model, shape)
     weight, bias = check_layer(shared, name, first)
@@ -398,8 +393,7 @@ def recover_imprinted(model: nn.Module, shared: Mapping[str, Tensor], shape: tup
 def detect_imprint(model: nn.Module) -> tuple[str, float] | None:
     """Name a linear layer most of whose rows measure the same value, and their share; or None.
 
-    For people who receive a model. Parallel rows are found in any order and scale; not a server that takes
-    another measurement in each row, or hides the rows among many others.
+    Not a server that takes another measurement in each row, or hides the rows among many others.
     """
     for name, module in model.named_modules():
         if not isinstance(module, nn.Linear) or module.out_features < _LEAST_ROWS or module.in_features < 2:

@@ -32,10 +32,7 @@ def standardise(similarities: Tensor) -> Tensor:
 
 
 def fuse(similarities: Tensor, identities: Tensor, truth: Tensor) -> Fusion:
-    """Name each half of the people by the members that name most of the other half.
-
-    (k, m, I) of k members on one scale, see `standardise`; (I,) ascending codes; (m,) who each probe is.
-    """
+    """Name each half of the people by those of (k, m, I) members that name most of the other half."""
     first = torch.isin(truth, truth.unique()[::2])
     right = torch.searchsorted(identities, truth)
     members, total = [], similarities.new_zeros(similarities.shape[1:], dtype=torch.float64)

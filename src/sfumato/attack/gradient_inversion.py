@@ -61,12 +61,9 @@ class InversionConfig:
     restarts: int = 1
 
     def __post_init__(self) -> None:
-        for name, value, choices in (
-            ("objective", self.objective, OBJECTIVES),
-            ("labels", self.labels, LABELS),
-            ("optimiser", self.optimiser, OPTIMISERS),
-        ):
-            if value not in choices:
+        choices_of = {"objective": OBJECTIVES, "labels": LABELS, "optimiser": OPTIMISERS}
+        for name, choices in choices_of.items():
+            if (value := getattr(self, name)) not in choices:
                 raise ConfigError(f"no {name} is called {value!r}: {did_you_mean(value, choices)}")
         check_bounds(self, "learning_rate", steps=1, restarts=1, total_variation=0, statistics=0)
         if not all(0 < share < 1 for share in self.decay_at):
@@ -157,8 +154,7 @@ def invert_all(
     ]
     if any(known != in_common[0] for known in in_common):
         raise ConfigError("problems of one call may differ in labels and statistics only: call once for each")
-    steps, rate, local_batch = knows[0].local_steps, knows[0].local_rate, knows[0].local_batch
-    victim = Victim(model, loss, steps, rate, local_batch, statistics=bool(config.statistics))
+    victim = Victim(model, loss, knows[0], statistics=bool(config.statistics))
     if config.statistics and not victim.norms:
         raise ConfigError(
             f"statistics={config.statistics}: no batch norm of this model has running statistics: set it to 0"
@@ -170,21 +166,6 @@ def invert_all(
         for restart in range(config.restarts):
             generator = torch.Generator().manual_seed(own_seed + restart)
             guesses.append((problems[-1], _start_of(victim, known, config, generator)))
-    ends = _follow_all(victim, guesses, config, at_once, progress)
-    return [
-        _best(number, ends[number * config.restarts : (number + 1) * config.restarts])
-        for number in range(len(problems))
-    ]
-
-
-def _follow_all(
-    victim: Victim,
-    guesses: Sequence[tuple[Problem, Guess]],
-    config: InversionConfig,
-    at_once: int,
-    progress: Callable[[int, int], None] | None,
-) -> list[Inversion]:
-    """Follow all guesses. Raises ConfigError if no gradient changes with its guess."""
     if not any(_gradient_moves(victim, problem, guess) for problem, guess in guesses):
         raise ConfigError(
             "the gradient of this model does not change with the image, as if ReLUs pass nothing or the "
@@ -202,17 +183,16 @@ def _follow_all(
 
         objective = Objective(victim, config, [problem for problem, _ in part])
         ends += follow(objective, [guess for _, guess in part], config, count)
-    return ends
-
-
-def _best(number: int, ends: Sequence[Inversion]) -> Inversion:
-    """Choose the end of the least cost. Raises DataError if none has a finite one."""
-    best = min(ends, key=lambda end: end.cost)
-    if best.cost == torch.inf:
-        raise DataError(
-            f"problem {number}: no start led to finite numbers: use more restarts, or a lower rate"
-        )
-    return replace(best, costs=torch.tensor([end.cost for end in ends]))
+    found = []
+    for number in range(len(problems)):
+        own = ends[number * config.restarts : (number + 1) * config.restarts]
+        best = min(own, key=lambda end: end.cost)
+        if best.cost == torch.inf:
+            raise DataError(
+                f"problem {number}: no start led to finite numbers: use more restarts, or a lower rate"
+            )
+        found.append(replace(best, costs=torch.tensor([end.cost for end in own])))
+    return found
 
 
 _CENTRE, _UNIT = 0.5, 0.25
@@ -408,7 +388,22 @@ def problem_of(
     victim: Victim, shared: Gradients, knows: ThreatModel, config: InversionConfig, *, seed: int
 ) -> Problem:
     """Set up the problem of one gradient; inferred labels use stand-in images of that seed."""
-    target = _check(victim, shared)
+    missing = [name for name in victim.parameters if name not in shared]
+    foreign = [name for name in shared if name not in victim.parameters]
+    if missing or foreign:
+        problems = [
+            f"{what} {names[0]}" for what, names in (("lacks", missing), ("has unknown", foreign)) if names
+        ]
+        raise DataError(
+            f"the gradient is of another model: it {' and '.join(problems)} "
+            f"({len(missing)} lacking, {len(foreign)} unknown): give one for every trained parameter"
+        )
+    target: dict[str, Tensor] = {}  # in the order of the parameters
+    for name, weight in victim.parameters.items():
+        check_gradient(name, shared[name], weight)
+        target[name] = shared[name].detach().to(victim.device, weight.dtype)
+    if not any(bool(each.any()) for each in target.values()):
+        raise DataError("the gradient is zero everywhere: it contains nothing about the images")
     running = victim.running if knows.statistics is None else knows.statistics
     lacking = [name for name in victim.norms if name not in running]
     if lacking:
@@ -439,28 +434,6 @@ def problem_of(
     flat = torch.cat([gradient.flatten() for gradient in target.values()])
     labels = None if labels is None else labels.to(victim.device)
     return Problem(flat, _weights(target, knows), statistics, labels)
-
-
-def _check(victim: Victim, shared: Gradients) -> dict[str, Tensor]:
-    """Return the gradient in the order of the parameters. Raises DataError."""
-    missing = [name for name in victim.parameters if name not in shared]
-    foreign = [name for name in shared if name not in victim.parameters]
-    if missing or foreign:
-        problems = [
-            f"{what} {names[0]}" for what, names in (("lacks", missing), ("has unknown", foreign)) if names
-        ]
-        raise DataError(
-            f"the gradient is of another model: it {' and '.join(problems)} "
-            f"({len(missing)} lacking, {len(foreign)} unknown): give one for every trained parameter"
-        )
-    for name in victim.parameters:
-        check_gradient(name, shared[name], victim.parameters[name])
-    if not any(bool(shared[name].any()) for name in victim.parameters):
-        raise DataError("the gradient is zero everywhere: it contains nothing about the images")
-    return {
-        name: shared[name].detach().to(victim.device, weight.dtype)
-        for name, weight in victim.parameters.items()
-    }
 
 
 def _weights(target: Gradients, knows: ThreatModel) -> Tensor | None:

@@ -60,10 +60,7 @@ def by_person(embeddings: Tensor, codes: Tensor, *, photographs: int, seed: int 
 def draw_galleries(
     *, people: int, photographs: int, shot: int, galleries: int, enrolled: float = 1.0, draw: torch.Generator
 ) -> Galleries:
-    """Draw G galleries of K <= n shots of each of P people, every choice equally likely.
-
-    `enrolled` is the chance that a person is in a gallery; at least two are.
-    """
+    """Draw G galleries of K <= n shots of each of P people; `enrolled` with that chance, two at least."""
     if not 1 <= shot <= photographs:
         raise ConfigError(f"shot={shot}: from 1 to the {photographs} photographs of a person")
     order = torch.rand(galleries, people, photographs, generator=draw).argsort(2)

@@ -115,10 +115,7 @@ class Found:
 
 
 class FaceFinder:
-    """Finds the face in the middle of each photograph. State: a detector, and the usual position of a face.
-
-    Photographs of one collection are framed alike: if no face is found, they assume its usual position.
-    """
+    """Finds the face in the middle of a photograph. State: a detector, and the usual position of a face."""
 
     def __init__(self, detector: MTCNN, photographs: Tensor) -> None:
         """Learn the usual position from (N, 3, H, W) uint8 clean photographs, framed like those to attack."""
@@ -174,8 +171,7 @@ class Recogniser(nn.Module):
 def split_gallery(codes: Tensor, *, gallery: int, probes: int, seed: int) -> tuple[Tensor, Tensor]:
     """Split photographs into rows of the adversary's gallery and of probes, (n,) and (m,) int64, by a seed.
 
-    `gallery` and `probes` are numbers for each identity of (N,) `codes`; with fewer photographs, each side
-    gets its share. Identities with a single photograph are left out.
+    The numbers are for each identity; with fewer photographs each side gets its share; one is left out.
     """
     generator = torch.Generator().manual_seed(seed)
     known, asked = [], []
@@ -367,10 +363,7 @@ def by_values(
 
 
 def _by_kernel(gallery: Tensor, identities: Tensor, probes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return people, and (m, I) scores of a machine for each pair, with kernel exp(-|x - y|² / width).
-
-    The width is the median of |x - y|² over the gallery.
-    """
+    """Return people, and (m, I) scores of a machine for each pair, with kernel exp(-|x - y|² / width)."""
     with needs_extra("re-identification", "study"):
         from sklearn.svm import SVC
 

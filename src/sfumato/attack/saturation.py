@@ -109,10 +109,7 @@ def train(
 
 
 def hold_out(people: Tensor, *, most: int, seed: int) -> Tensor:
-    """Hold out the photographs of a tenth of the people, or of fewer, two at least, with `most` photographs.
-
-    (N,) who is on each photograph -> (N,) bool; nobody among fewer than ten people.
-    """
+    """Hold out a tenth of the people, or fewer, two at least, with `most` photographs; of nine nobody."""
     names, photographs = people.unique(return_counts=True)
     if len(names) < _FEWEST:
         return torch.zeros(len(people), dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Name people by sets of releases with a small network on sets, trained on other people; see `sets`."""
+"""Name people by the mean embeddings of sets (Zaheer et al. 2017), trained on other people; see `sets`."""
 
 import itertools
 
@@ -14,10 +14,7 @@ _WIDTH, _EMBEDDED, _STEPS, _RATE, _BATCH = 64, 32, 150, 3e-3, 48
 
 
 def by_network(shown: Panels, *, seed: int) -> Linker:
-    """Score by a small network on sets, trained on other people to put two sets of one near each other.
-
-    It embeds a set by the mean embedding of its releases (Zaheer et al. 2017).
-    """
+    """Score by a small network on sets, trained on other people to put two sets of one near each other."""
     generator = torch.Generator().manual_seed(seed)
     others = torch.from_numpy(shown.others)
     spread, mean = torch.std_mean(others, 0)

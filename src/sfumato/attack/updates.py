@@ -155,17 +155,12 @@ def _match(tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], what: str
 
 def _rename(tensors: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, str]:
     """Map tensor names to names in a state, ignoring wrappers of the model on either side."""
-    for bare in (str, _unwrap):
+    for bare in (str, lambda name: ".".join(part for part in name.split(".") if part not in _WRAPPERS)):
         by_bare = {bare(name): name for name in state}
         found = {name: by_bare[bare(name)] for name in tensors if bare(name) in by_bare}
         if len(by_bare) == len(state) and len(set(found.values())) == len(tensors):
             return found
     return {name: name for name in tensors if name in state}
-
-
-def _unwrap(name: str) -> str:
-    """Remove the prefixes of wrappers from a name, or from a part of it."""
-    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
 @dataclass
@@ -239,8 +234,7 @@ def record(
             train(model, photographs)
         audit_update(model, recording.update, shape=(3, 32, 32))
 
-    `images` is the client's number; None: those of the one step. The noise and the clipping norm are recorded
-    of an optimiser that is Opacus's DPOptimizer.
+    `images` is the client's number; None: those of the one step. Opacus's DPOptimizer tells its noise.
     """
     before = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     with watching() as watch:
@@ -405,16 +399,13 @@ def significant_bits(numbers: Tensor) -> int:
 
 
 def rounding(change: Tensor, before: Tensor, steps: int = 1) -> Tensor:
-    """Estimate the rounding error of the numbers of each row: root mean squares, upper bounds.
-
-    If the parameter before minus the update, (m, ...), is a state of the same precision, the update is a
-    difference of two such states, and has their rounding, once a step.
-    """
+    """Estimate the rounding error of the numbers of each row: root mean squares, upper bounds."""
     bits, own = significant_bits(change), significant_bits(before)
     added = 2.0**-bits * _typical(change)
     least = change[change != 0].abs().min() if bool(change.any()) else change.new_zeros(())
     if bits < 24 or bool(((change / least).round() * least - change).abs().amax() < _GRID * least):
         added += least  # of 16 bits, or of a grid as of 8 bits: smaller numbers vanish
+    # Then it is a difference of two states of this precision, and has their rounding, once a step.
     if float(_exact(before.double() - change.double(), own).double().mean()) > _MOSTLY:
         added += 2.0**-own * _typical(before) * steps**0.5
     return added
@@ -483,10 +474,8 @@ def _outside(columns: Tensor, values: Tensor) -> float:
 
 
 def _lowest_rank(change: Tensor, weight: Tensor) -> tuple[float, float]:
-    """Find c and s that make change - c·W - s·sign(W) of the lowest rank, all (m, n) float64.
-
-    By reweighted least squares (Mohan & Fazel 2012): directions in which little is left count most.
-    """
+    """Find c and s that make change - c·W - s·sign(W) of the lowest rank, all (m, n) float64."""
+    # By reweighted least squares (Mohan & Fazel 2012): directions in which little is left count most.
     if len(change) > len(change.T):
         change, weight = change.T, weight.T
     every = torch.stack([change, weight, weight.sign()])

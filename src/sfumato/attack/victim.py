@@ -78,7 +78,15 @@ def share(
     `model`: in its training mode; nothing of it changes. (B, C, H, W) float, its input, and (B,) int64, or
     (B, classes) probabilities. Local steps: see ThreatModel.
     """
-    victim = Victim(model, loss, local_steps, local_rate, local_batch)
+    count, *sides = images.shape
+    knows = ThreatModel(
+        shape=(sides[0], sides[1], sides[2]),
+        batch=count,
+        local_steps=local_steps,
+        local_rate=local_rate,
+        local_batch=local_batch,
+    )
+    victim = Victim(model, loss, knows)
     gradients = victim.shared_by(images, labels, many=False)[0].detach()
     parts = gradients.split([weight.numel() for weight in victim.parameters.values()])
     named = zip(victim.parameters.items(), parts, strict=True)
@@ -86,25 +94,12 @@ def share(
 
 
 class Victim:
-    """A copy of the model whose shared gradients are differentiable in the images. State: the copy.
+    """A copy of the model whose shared gradients are differentiable in the images. State: the copy."""
 
-    `parameters`: the trained ones, by name. `norms`, `running`: names of the batch norm layers whose inputs
-    are recorded, and their running moments.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        loss: Loss,
-        local_steps: int,
-        local_rate: float,
-        local_batch: int | None = None,
-        *,
-        statistics: bool = False,
-    ) -> None:
+    def __init__(self, model: nn.Module, loss: Loss, knows: ThreatModel, *, statistics: bool = False) -> None:
         # A copy, since batch norm in training mode would move the statistics of the model itself.
         self.model = copy.deepcopy(model)
-        self.running: Moments = {}
+        self.running: Moments = {}  # of the batch norm layers whose inputs are recorded
         for name, module in self.model.named_modules():
             if statistics and isinstance(module, nn.BatchNorm2d) and module.running_mean is not None:
                 self.running[name] = (module.running_mean, module.running_var)  # type: ignore[assignment]
@@ -112,7 +107,8 @@ class Victim:
                 # Only statistics of the batch: in-place changes cannot be differentiated.
                 module.running_mean = module.running_var = module.num_batches_tracked = None
                 module.track_running_stats = False
-        self._loss, self._steps, self._rate, self._batch = loss, local_steps, local_rate, local_batch
+        self._loss, self._steps, self._rate = loss, knows.local_steps, knows.local_rate
+        self._size = knows.local_batch
         self.parameters: dict[str, Tensor] = {
             name: weight for name, weight in self.model.named_parameters() if weight.requires_grad
         }
@@ -127,10 +123,7 @@ class Victim:
             )
 
     def shared_by(self, images: Tensor, labels: Tensor, *, many: bool) -> tuple[Tensor, Moments]:
-        """Compute gradients, concatenated as `parameters`, (P,), and moments of inputs of `norms`.
-
-        Both are differentiable in images and labels. With `many` they work inside vmap, at some cost.
-        """
+        """Compute gradients, (P,), and moments of inputs of `norms`, differentiable; `many`: inside vmap."""
 
         def lost(parameters: Gradients, at: slice) -> tuple[Tensor, Moments]:
             own = parameters is self.parameters and not many
@@ -144,7 +137,7 @@ class Victim:
             self._inputs.clear()
             return value, moments
 
-        size = self._batch or len(images)
+        size = self._size or len(images)
         parts = [slice(begin, begin + size) for begin in range(0, len(images), size)]  # of an epoch
 
         def gradients_at(parameters: Gradients, step: int) -> tuple[Gradients, Moments]:
