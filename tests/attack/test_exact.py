@@ -135,13 +135,8 @@ def test_single_precision_is_enough_also_for_images_of_the_same_label(labels: li
     found = spear(model, share(model, images, torch.tensor(labels)))
     assert len(found.images) == len(labels)  # nobody said how many they are
     assert same_images(images, found.images) > 60
-
-
-def test_one_image_is_what_the_first_layer_alone_gives():
-    model = perceptron(192, 64)
-    torch.testing.assert_close(
-        spear(model, gradient(model)).images, recover_one(model, gradient(model), SHAPE)
-    )
+    if labels == [0]:
+        torch.testing.assert_close(found.images, recover_one(model, gradient(model), SHAPE))
 
 
 def test_without_a_relu_nothing_is_claimed():

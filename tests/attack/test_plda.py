@@ -74,14 +74,6 @@ def test_equal_numbers_of_photographs_give_the_closed_form():
     np.testing.assert_allclose(ours[0], b, rtol=0.01, atol=0.01)
 
 
-def test_unequal_numbers_give_the_covariances_that_the_people_were_drawn_from():
-    values, identities, between, within = photographs([1, 2, 3, 5, 12] * 800)
-    b, w = covariances(plda.train(values, identities, dimensions=5))
-    # 4,000 people: an entry of B is off by about √(2 / 4,000) = 2% of its diagonal.
-    np.testing.assert_allclose(b, between, atol=0.1 * between.diagonal().max())
-    np.testing.assert_allclose(w, within, atol=0.05 * within.diagonal().max())
-
-
 def test_no_other_covariances_nearby_are_more_likely():
     values, identities, _, _ = photographs([1, 2, 6, 3] * 10, dimensions=2)
     model = plda.train(values, identities, dimensions=2)
@@ -176,14 +168,6 @@ def test_of_photographs_that_show_nobody_the_held_out_share_is_chance():
     right = round(60 * plda.train(values, identities).held_out)
     # The best of three numbers of components: each alone is 1 in 30 of 60 probes.
     assert binomtest(right, 60, 1 / 30, alternative="greater").pvalue > 1e-3
-
-
-def test_the_share_held_out_is_that_of_people_who_are_told_apart():
-    identities = torch.arange(40).repeat_interleave(6)
-    draw = torch.Generator().manual_seed(1)
-    people = 20 * torch.randn(40, 12, generator=draw, dtype=torch.float64)
-    values = people[identities] + torch.randn(240, 12, generator=draw, dtype=torch.float64)
-    assert plda.train(values[None], identities).held_out == 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Settings of adversaries that cannot work are refused by name."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -12,22 +13,9 @@ from sfumato.attack.victim import ThreatModel
 from sfumato.errors import ConfigError
 
 FILES = {"weights": "network.safetensors", "detector": "mtcnn.safetensors"}
-
-
-def search(**settings):
-    return gradient_inversion.InversionConfig(**settings)
-
-
-def knows(**settings):
-    return ThreatModel(**{"shape": (3, 8, 8)} | settings)
-
-
-def trained(**settings):
-    return LocalTraining(**{"images": 2} | settings)
-
-
-def face(recogniser="mobile-face-net", **settings):
-    return AdversaryConfig(recogniser=recogniser, **FILES | settings)
+search = gradient_inversion.InversionConfig
+knows, trained = partial(ThreatModel, shape=(3, 8, 8)), partial(LocalTraining, images=2)
+face = partial(AdversaryConfig, recogniser="mobile-face-net", **FILES)
 
 
 @pytest.mark.parametrize(
