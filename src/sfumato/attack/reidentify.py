@@ -22,7 +22,7 @@ from sfumato.base.hardware import autocast, device_of, resolve, to_device
 from sfumato.dp.naming import MOST_OUTPUTS
 from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
 from sfumato.images import to_float
-from sfumato.networks import MTCNN, Conv4, MobileFaceNet
+from sfumato.networks import Conv4, MobileFaceNet
 from sfumato.networks.weights import initial_weights
 
 # Public face recognisers, and the (height, width) of their input, which are aligned faces.
@@ -99,49 +99,6 @@ class AdversaryConfig:
             )
         least = {"adaptive_steps": 0, "batch": 1, "gallery": 1, "probes": 1, "copies": 1}
         check_bounds(self, "learning_rate", steps=0 if faces else 1, **least)
-
-
-@dataclass(frozen=True)
-class Found:
-    """The face found on each photograph."""
-
-    landmarks: Tensor  # (N, 5, 2) x, y; see networks.align
-    seen: Tensor  # (N,) bool, whether the detector found a face; if not, the landmarks are the usual ones
-
-    @property
-    def rate(self) -> float:
-        """The share of photographs on which a face was found."""
-        return self.seen.double().mean().item()
-
-
-class FaceFinder:
-    """Finds the face in the middle of a photograph. State: a detector, and the usual position of a face."""
-
-    def __init__(self, detector: MTCNN, photographs: Tensor) -> None:
-        """Learn the usual position from (N, 3, H, W) uint8 clean photographs, framed like those to attack."""
-        self._detector = detector
-        landmarks, seen = self._detect(photographs)
-        if not seen.any():
-            raise DataError(
-                f"no face was found on any of {len(photographs)} clean photographs: a face network cannot "
-                "recognise people on them; use recogniser: conv4"
-            )
-        self._usual = landmarks[seen].median(0).values  # (5, 2)
-
-    def find(self, photographs: Tensor) -> Found:
-        """Find the face on each of (N, 3, H, W) uint8 photographs, clean or released."""
-        landmarks, seen = self._detect(photographs)
-        return Found(torch.where(seen[:, None, None], landmarks, self._usual), seen)
-
-    def _detect(self, photographs: Tensor) -> tuple[Tensor, Tensor]:
-        """Detect (N, 5, 2) landmarks, zero without a face, and (N,) whether there is a face."""
-        landmarks = torch.zeros(len(photographs), 5, 2)
-        seen = torch.zeros(len(photographs), dtype=torch.bool)
-        for row, faces in enumerate(self._detector.detect(photographs)):
-            subject = faces.central(photographs.shape[2], photographs.shape[3])
-            if subject is not None:
-                landmarks[row], seen[row] = faces.landmarks[subject], True
-        return landmarks, seen
 
 
 class Recogniser(nn.Module):
