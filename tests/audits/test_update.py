@@ -12,8 +12,7 @@ import torch
 from imprinted import imprint_
 from torch import Tensor, nn
 
-from sfumato.attack.updates import LocalTraining, Noise, Update, of_states
-from sfumato.attack.updates.update import rounding, significant_bits
+from sfumato.attack.updates import LocalTraining, Noise, Update, of_states, rounding, significant_bits
 from sfumato.attack.victim import share
 from sfumato.audits.findings import Finding, Report, as_text
 from sfumato.audits.update import USUAL_SEARCH, Truth, UpdateAuditConfig, audit_update

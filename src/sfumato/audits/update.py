@@ -17,8 +17,7 @@ from sfumato.assess import similarity
 from sfumato.assess.matching import match
 from sfumato.attack import exact, label_inference
 from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, Inversion, InversionConfig, invert
-from sfumato.attack.updates import Update, undo_decay
-from sfumato.attack.updates.update import rounding, significant_bits
+from sfumato.attack.updates import Update, rounding, significant_bits, undo_decay
 from sfumato.attack.victim import ThreatModel
 from sfumato.audits.findings import Finding, Picture, Progress, Report, Table, Verdict, quiet, shown
 from sfumato.base.registry import load
