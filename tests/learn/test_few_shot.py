@@ -47,14 +47,11 @@ def weights(model):
 
 
 def test_the_papers_settings_are_table_2():
-    omniglot, celeba, imagenet = (
-        few_shot.FS_PIC_OMNIGLOT,
-        few_shot.FS_PIC_CELEBA,
-        few_shot.FS_PIC_MINIIMAGENET,
-    )
-    table = [(c.way, c.shot, c.queries, c.epochs, c.patience) for c in (omniglot, celeba, imagenet)]
+    celeba = few_shot.FS_PIC_CELEBA
+    settings = (few_shot.FS_PIC_OMNIGLOT, celeba, few_shot.FS_PIC_MINIIMAGENET)
+    table = [(c.way, c.shot, c.queries, c.epochs, c.patience) for c in settings]
     assert table == [(60, 5, 5, 500, 50), (5, 5, 5, 200, 20), (5, 5, 15, 200, 20)]
-    assert {c.episodes_per_epoch for c in (omniglot, celeba, imagenet)} == {100}
+    assert {c.episodes_per_epoch for c in settings} == {100}
     assert (celeba.learning_rate, celeba.halve_every, celeba.denoiser_depth) == (1e-3, 20, 8)
 
 
@@ -180,14 +177,7 @@ def means_of_cells(images, cell):
 
 @pytest.mark.parametrize("size", [(20, 20), (21, 26), (84, 84)])
 @pytest.mark.parametrize(
-    "spec",
-    [
-        "pixelize:cell=2",
-        "pixelize:cell=3",
-        "pixelize:cell=10",
-        "dp-pix:cell=4,epsilon=3",
-        "dp-pix-gaussian:cell=5,rho=1",
-    ],
+    "spec", ["pixelize:cell=2", "pixelize:cell=10", "dp-pix:cell=3,epsilon=3", "dp-pix-gaussian:cell=5,rho=1"]
 )
 def test_the_networks_see_exactly_the_values_that_were_released(spec, size):
     released = parse(spec).release(photographs(3, *size), seeded_noise(0))
@@ -308,12 +298,10 @@ def test_the_last_maps_are_about_as_large_as_at_full_resolution(encoder, cell):
     assert model.encoder(seen).shape == (1, 64 * side**2 if encoder == "conv4" else 512)
 
 
-HALF = FewShotConfig(encoder="resnet12", widths=(32, 64, 128, 256), denoiser_depth=None)
-
-
 def test_half_the_widths_of_resnet12_make_about_a_quarter_of_the_operations():
-    full = few_shot.operations(untrained("none", replace(HALF, widths=None), channels=3), (3, 84, 84))
-    half = few_shot.operations(untrained("none", HALF, channels=3), (3, 84, 84))
+    config = FewShotConfig(encoder="resnet12", widths=(32, 64, 128, 256), denoiser_depth=None)
+    settings = (config, replace(config, widths=None))
+    half, full = (few_shot.operations(untrained("none", each), (3, 84, 84)) for each in settings)
     assert 0.24 < half / full < 0.27  # the first convolution's inputs are not halved
 
 

@@ -181,10 +181,7 @@ def pretrain(
     progress: Progress | None = None,
     device: torch.device | None = None,
 ) -> Run:
-    """Trains the encoder to classify the training classes, in batches as large as an episode.
-
-    The file `checkpoint` stays: `train` begins from it at once.
-    """
+    """Trains the encoder to classify training classes; `train` begins from its checkpoint, which stays."""
     config = of_any_length(config)
     model = make_untrained(data, config, target=target, seed=seed)
     classes, class_of = data.label(target).codes.unique(return_inverse=True)
@@ -317,10 +314,7 @@ def train(
 def evaluate(
     model: CodeModel, data: LabelledImages, shape: Shape, *, target: str, episodes: int = 600, seed: int = 0
 ) -> Accuracy:
-    """Mean accuracy of a service's answers in test episodes of clean images of new classes.
-
-    See gallery.answers_of_episodes. Codes have the noise of the model's settings, drawn once an image.
-    """
+    """Mean accuracy of a service's answers in episodes of new classes, by codes with the training's noise."""
     rows = Sampler(data.label(target), shape).draw(episodes, torch.Generator().manual_seed(seed))
     config, noise = model.config, torch.Generator().manual_seed(seed)
     codes = release_numbers(model.infer(model.numbers, data.images), config, noise)
@@ -339,10 +333,7 @@ def _answers(
 
 
 def episode_loss(model: CodeModel, numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
-    """Cross-entropy of the queries of one episode, by the prototypes of its support; and the bits' imbalance.
-
-    `numbers`: (N·(K + Q), d), of the images of each class in turn, its support first.
-    """
+    """Cross-entropy of the queries among (N·(K + Q), d) numbers of one episode; and the bits' imbalance."""
     codes = release_numbers(numbers, config, draw)
     loss = prototypical_loss(codes, config.episode, model.scale.exp())
     if config.balance and config.bits is not None:

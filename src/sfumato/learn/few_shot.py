@@ -152,10 +152,7 @@ class FewShotModel(method.Model):
         return self.infer(lambda images: self(self.prepare(images))[1], released)
 
     def denoise(self, released: Tensor) -> Tensor:
-        """(N, C, H, W) uint8 released images -> uint8 denoised ones; unchanged without a denoiser.
-
-        A denoiser of cells gives cells, each enlarged to its pixels.
-        """
+        """(N, C, H, W) uint8 releases -> uint8 denoised images, by cells; unchanged without a denoiser."""
         if self.denoiser is None:
             return released
         _, _, height, width = released.shape
@@ -352,10 +349,7 @@ def make_step(
     outputs: tuple[int, int] = (0, 0),
     device: torch.device | None = None,
 ) -> tuple[Run, Callable[[Sequence[Batch]], Tensor]]:
-    """The run of a training, and its step: one of Adam on the mean loss of batches, which it returns.
-
-    `outputs`: classes and dimension of the layer of pretraining; none without it.
-    """
+    """The run, with a layer of `outputs` for pretraining, and its step on the mean loss of batches."""
     layers = nn.ParameterDict({"classifier": torch.zeros(outputs)} if all(outputs) else {})
     about: dict[str, Any] = {"kind": "few-shot checkpoint", "identity": {"cell": model.cell, **model.card}}
     run = Run(model, adam(config.learning_rate), **about, beside=layers, device=device)

@@ -104,10 +104,7 @@ class Episodic:
 
 
 def check_least(config: Any, **least: int) -> None:
-    """Raises ConfigError for a setting below its least value, unless it is None, and for wrong common ones.
-
-    These are the learning rate, the start, the precision and the shapes of episodes.
-    """
+    """Raises ConfigError for settings below their least value, unless None, and for wrong common ones."""
     for name, bound in least.items():
         value = getattr(config, name)
         if value is not None and not bound <= value < math.inf:

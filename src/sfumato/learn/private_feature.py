@@ -177,10 +177,7 @@ def load(path: str | os.PathLike[str]) -> FeatureModel:
 
 
 def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None = None) -> dict[str, float]:
-    """Target -> the share of clean images whose attribute is named correctly.
-
-    `features`: (N, d) of these images, with noise for example; None for those without.
-    """
+    """Target -> the share named correctly, by their features, or by (N, d) others, such as noisy."""
     codes, count = codes_of(model, data), len(data if features is None else features)
     if not len(data) or count != len(data):
         raise DataError(f"{count} features of {len(data)} images: one of each, and at least one")
