@@ -15,7 +15,7 @@ from sfumato.learn import code, code_prototypes
 from sfumato.learn.code import CodeConfig, imbalance, release_numbers
 from sfumato.learn.gallery import answers_of_episodes
 from sfumato.protect.code import Code
-from sfumato.study.parts.learners.few_shot import serve_vectors
+from sfumato.study.measure.accuracy import serve_vectors
 
 QUICK: dict[str, Any] = {
     **{"way": 4, "shot": 2, "queries": 2, "epochs": 2, "episodes_per_epoch": 3},

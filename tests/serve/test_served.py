@@ -33,7 +33,7 @@ from sfumato.serve.answer_tables import has_answers
 from sfumato.serve.http.app import create
 from sfumato.serve.served import Served
 from sfumato.serve.store import Store
-from sfumato.study.parts.learners.few_shot import serve_vectors
+from sfumato.study.measure.accuracy import serve_vectors
 from sfumato.wire.tables import AnswerTable
 
 CLASSES, IMAGES, WAY, SHOT, QUERIES = 12, 12, 4, 5, 4

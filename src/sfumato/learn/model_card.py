@@ -13,7 +13,7 @@ from typing import Any
 
 from sfumato import artefacts
 from sfumato.base.files import printable
-from sfumato.data.readers.catalogue import SOURCES
+from sfumato.data.readers.catalogue import sources
 from sfumato.errors import ArtefactError
 from sfumato.learn import meta
 from sfumato.learn.method import describing
@@ -207,8 +207,8 @@ def _licence(card: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield "No licence is stated: whoever trained it decides, as far as its data and encoder allow."
     name = card["data"].get("name") if isinstance(card.get("data"), Mapping) else None
-    if isinstance(name, str) and name in SOURCES:
-        yield f"Data: {SOURCES[name].terms}."
+    if isinstance(name, str) and name in sources():
+        yield f"Data: {sources()[name].terms}."
     elif name is not None:
         yield "Data: of the person who trained it."
     settings = card["config"] if isinstance(card.get("config"), Mapping) else {}
