@@ -212,7 +212,7 @@ def test_the_cell_survives_the_artefact_and_so_does_what_was_asked_for(
         assert read.cell == used
         assert read.card["config"]["cell"] == cell
         images = small_glyphs.images[:4]
-        assert torch.equal(read.embed(images), model.embed(images))
+        assert torch.equal(read.encode(images), model.encode(images))
         assert torch.equal(read.denoise(images), model.denoise(images))
 
 
@@ -247,7 +247,7 @@ def test_an_encoder_of_ones_own_sees_every_pixel_unless_cells_are_asked_for(
         few_shot.load(tmp_path / "own.safetensors")
     loaded = few_shot.load(tmp_path / "own.safetensors", encoder=own())
     assert loaded.cell == model.cell
-    assert torch.equal(loaded.embed(small_glyphs.images[:4]), model.embed(small_glyphs.images[:4]))
+    assert torch.equal(loaded.encode(small_glyphs.images[:4]), model.encode(small_glyphs.images[:4]))
 
 
 @pytest.mark.parametrize("spec", ["gaussian:sigma=40", "pixelize:cell=4", "dp-pix:cell=3,epsilon=3"])
@@ -311,8 +311,8 @@ def test_a_network_of_other_widths_is_read_as_it_was_written(small_glyphs, tmp_p
     model.save(tmp_path / "m.safetensors")
     again = few_shot.load(tmp_path / "m.safetensors")
     images = small_glyphs.images[:3]
-    assert model.embed(images).shape == (3, 5)
-    assert torch.equal(again.embed(images), model.embed(images))
+    assert model.encode(images).shape == (3, 5)
+    assert torch.equal(again.encode(images), model.encode(images))
 
 
 def test_the_card_has_the_validation_curve_of_which_the_best_epoch_is_kept(trained):
@@ -415,7 +415,7 @@ def test_pretraining_learns_to_classify_and_to_tell_new_classes_apart_without_an
     _, codes = data.label("class").codes.unique(return_inverse=True)
     last = few_shot.make_untrained(1, config, parse("none"), card=dict(model.card))
     last.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
-    named = (last.embed(data.images) @ tensors["classifier"].T).argmax(1)
+    named = (last.encode(data.images) @ tensors["classifier"].T).argmax(1)
     assert (named == codes).double().mean() > 0.5  # of 26 classes
     start = few_shot.make_untrained(1, config, parse("none"))
     before, after = (evaluate(m, small_glyphs, queries=5, episodes=100).mean for m in (start, model))

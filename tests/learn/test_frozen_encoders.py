@@ -71,7 +71,7 @@ def test_a_frozen_encoder_is_fitted_to_the_releases_in_closed_form(people: data.
     train = people.split("train")
     model = trained(people, spec, "blur:radius=1")
     released = parse("blur:radius=1").release(train.images, seeded_noise(0, 0)).images()
-    embedded = model.embed(released).double()
+    embedded = model.encode(released).double()
     assert model.card["epochs"] == 0
     torch.testing.assert_close(
         embedded.norm(dim=1), torch.full((len(train),), 4.0).double(), atol=1e-4, rtol=0
@@ -88,7 +88,7 @@ def test_a_model_needs_its_file_no_longer(people: data.LabelledImages, tmp_path:
     (tmp_path / "gone.onnx").unlink()
     read = few_shot.load(tmp_path / "model.safetensors")
     images = people.split("test").images[:9]
-    torch.testing.assert_close(read.embed(images), model.embed(images), atol=0, rtol=0)
+    torch.testing.assert_close(read.encode(images), model.encode(images), atol=0, rtol=0)
     assert "gone" not in str(read.card)
     assert few_shot.operations(read, (3, 24, 24)) is None  # those of a graph are not counted
 

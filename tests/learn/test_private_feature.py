@@ -19,7 +19,7 @@ from sfumato.learn import private_feature
 from sfumato.learn.private_feature import (
     FeatureConfig,
     FeatureModel,
-    embed,
+    begin_auto_encoder,
     evaluate,
     load,
     log_rank_loss,
@@ -237,7 +237,7 @@ def test_with_full_rank_the_network_computes_what_it_did(cut: str):
     whole = private_feature.make_untrained(card, seed=0)
     tensors = {k: v for k, v in state(model).items() if "extractor" in k or "analyser" in k}
     assert not whole.load_state_dict(tensors, strict=False).unexpected_keys
-    embed(whole, source.images)
+    begin_auto_encoder(whole, source.images)
     others = world(32, seed=5)
     with torch.no_grad():
         before = whole.cloud.analyser(whole.device.extractor(to_float(others.images)))
@@ -249,7 +249,7 @@ def test_with_full_rank_the_network_computes_what_it_did(cut: str):
 def test_the_feature_begins_as_the_principal_components(count: int):
     source = world(count, side=32)
     model = trained(world(side=32), replace(TINY, cut="pool4"))
-    embed(model, source.images)
+    begin_auto_encoder(model, source.images)
     with torch.no_grad():
         outputs = model.device.extractor(to_float(source.images)).flatten(1).double()
     centred = outputs - outputs.mean(0)
@@ -390,7 +390,7 @@ def test_a_network_that_is_trained_once_can_be_cut_anywhere(network: FeatureMode
     model = private_feature.make_untrained({**network.card, "config": vars(config)}, seed=7)
     private_feature.take_over(network, model.eval())
     images = world(seed=4).images
-    embed(model, world(count=200, seed=5).images)
+    begin_auto_encoder(model, world(count=200, seed=5).images)
     assert torch.allclose(model.classify(images)["light"], network.classify(images)["light"], atol=1e-3)
 
 

@@ -110,7 +110,7 @@ class CodePrototypes:
     refusal: Refusal | None = None  # for codes with the noise of `noise`; None if useless, or not measured
     noise: tuple[float | None, float | None, float | None] = (None, None, None)  # flip, norm and noise
 
-    def embed(self, codes: _Numbers, code: Code) -> _Numbers:
+    def unbias(self, codes: _Numbers, code: Code) -> _Numbers:
         """(N, D) codes as released, bits as 1 and -1 -> (N, D) whose mean is that of clean ones."""
         return codes if self.bits is None else codes / part_left(code, self.dimension)
 

@@ -289,7 +289,7 @@ def pair(order: Tensor, identities: Tensor, *, batch: int, pairs: int, draw: tor
 
 
 @torch.no_grad()
-def embed(model: FeatureModel, images: Tensor) -> None:
+def begin_auto_encoder(model: FeatureModel, images: Tensor) -> None:
     """Begins the auto-encoder with the principal components of the layer's output on some images.
 
     Source: Osia et al. 2018, Procedure 1. Promises: with as many dimensions as the output has, the network
@@ -425,7 +425,7 @@ def train(
     def batches(epoch: int) -> Sequence[Tensor]:
         draw, order = _order(data, seed, epoch)
         if epoch == config.attribute_epochs:
-            embed(model, data.images[order[:_PCA_IMAGES]])
+            begin_auto_encoder(model, data.images[order[:_PCA_IMAGES]])
         if config.stage(epoch) in ("network", "simple"):
             return order.tensor_split(-(-len(data) // config.batch))
         return pair(order, identities, batch=config.batch, pairs=config.pairs, draw=draw)
