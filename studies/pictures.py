@@ -13,18 +13,17 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import results
+import tables
 import torch
 from drawn_start import scenes
 from matplotlib.figure import Figure
 from PIL import Image
-from results_page import engine, flat
-from results_page.reading import ROOT
 
 from sfumato import data, images
 from sfumato.cli.data import contact_sheet
 from sfumato.study import report, vocabulary
 from sfumato.study.report.charts.drawing import axes_of, style
-from sfumato.study.report.charts.embeddings import scatter
 from sfumato.study.report.charts.labels import place_labels
 
 PICTURES = Path(__file__).parents[1] / "docs" / "images"
@@ -40,7 +39,7 @@ COLOURS = {"image": vocabulary.VERMILION, "bits": vocabulary.BLUE, "numbers": vo
 
 def frontier_picture(name: str, path: Path) -> None:
     """Accuracy against how many are named, from one release and from ten, of every setting of a study."""
-    study = engine.study(name)
+    study = results.study(name)
     assert study is not None
     with style():
         figure, axes = axes_of(8.4, 4.6)
@@ -83,7 +82,7 @@ NORMS = {
 def norms_picture(path: Path) -> None:
     """C in the course of training, of each policy that learns it and each seed, beside the best fixed norm."""
     where = {"algorithm": "maml", "shot": 1, "epsilon": 9.02, "network": "4 layers fully connected"}
-    known = flat.rows(["clipping"], "inner", where)
+    known = tables.rows(["clipping"], "inner", where)
     fixed = [row for row in known if row["role"] == "best fixed"]
     with style():
         figure, axes = axes_of(8.4, 4.2)
@@ -108,7 +107,7 @@ def norms_picture(path: Path) -> None:
 
 def strengths_picture(name: str, path: Path) -> None:
     """One face under protections, each above how many people are named and how many answers stay right."""
-    study = engine.study(name)
+    study = results.study(name)
     assert study is not None
     settings = {setting.protection: setting for setting in study.settings}
     examples = {
@@ -146,7 +145,7 @@ def strengths_picture(name: str, path: Path) -> None:
         figure.savefig(path, dpi=160, facecolor="white", metadata={"Software": None})
 
 
-def _later(study: engine.Study, spec: str) -> str:
+def _later(study: results.Study, spec: str) -> str:
     """How often people are named from the most releases that were looked at."""
     last = study.curves[spec].points[-1] if spec in study.curves else None
     return f", {100 * last.named.value:.0f}% from {last.releases}" if last else ""
@@ -173,42 +172,10 @@ def _draw(axes: Any, picture: str | None, words: str) -> None:
     axes.imshow(torch.tensor(bits).view(side, side).numpy(), cmap="gray", interpolation="nearest")
 
 
-def embeddings_picture(name: str, path: Path) -> None:
-    """t-SNE of what the models of a study make of test images; below each protection that of the denoiser.
-
-    Its points lie under runs/ and are not committed: where they are not there, the picture stays as it is.
-
-    Source: Parnami et al. 2022, Fig. 7.
-    """
-    if not (ROOT / "runs" / name).exists():
-        return
-    study = engine.load(ROOT / "runs" / name)
-    drawn = {
-        (record.cell.protection, record.cell.learner): record.result
-        for record in study.records
-        if record.kind == "embeddings"
-    }
-    if not drawn:  # a run that was restored
-        return
-    with style():
-        figure = Figure(figsize=(10.4, 4.4))
-        grid = figure.subplots(2, 1 + len(study.specs))
-        for row, learner in enumerate(("protected", "denoised")):
-            for axes, spec in zip(grid[row], ("none", *study.specs), strict=True):
-                result = drawn.get((spec, "clean" if spec == "none" and row == 0 else learner))
-                if result is None:
-                    axes.set_axis_off()
-                    continue
-                scatter(axes, result)
-                axes.set_title("clean" if spec == "none" else f"{spec}\n{learner}", fontsize=9)
-        figure.subplots_adjust(left=0.01, right=0.99, top=0.91, bottom=0.01, wspace=0.06, hspace=0.24)
-        figure.savefig(path, facecolor="white", metadata={"Date": None})
-
-
 def report_picture(name: str, path: Path, browser: str) -> None:
     """The head of a study's report, as a browser shows it."""
     with tempfile.TemporaryDirectory() as folder:
-        page = report.write(shutil.copy(engine.RESULTS / f"{name}.jsonl", folder))
+        page = report.write(shutil.copy(results.RESULTS / f"{name}.jsonl", folder))
         size = ",".join(map(str, REPORT))
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
         flags += [f"--user-data-dir={folder}/profile", f"--window-size={size}", f"--screenshot={path}"]
@@ -219,16 +186,16 @@ def features_picture(world: str, path: Path) -> None:
     """Accuracy against log-rank privacy as noise grows."""
     figure = Figure(figsize=(7, 4.5), dpi=110, layout="constrained")
     axes = figure.subplots()
-    points = flat.rows(["features"], "points", {"world": world, "attributes": "G", "release": "as it is"})
-    for color, cut in enumerate(flat.CUTS):
+    points = tables.rows(["features"], "points", {"world": world, "attributes": "G", "release": "as it is"})
+    for color, cut in enumerate(tables.CUTS):
         for variant, line in (("dpfe", "-o"), ("simple", ":s")):
             model = [row for row in points if (row["cut"], row["variant"]) == (cut, variant)]
-            ratios = flat.grouped(model, ["ratio"]).values()
+            ratios = tables.grouped(model, ["ratio"]).values()
             accuracies, privacy = (
-                [fmean(flat.column(at, of)) for at in ratios] for of in ("accuracy", "lrp")
+                [fmean(tables.column(at, of)) for at in ratios] for of in ("accuracy", "lrp")
             )
             label = (
-                f"{cut}, {variant}: {median(flat.column(model, 'device.costs.device.milliseconds')):.2f} ms"
+                f"{cut}, {variant}: {median(tables.column(model, 'device.costs.device.milliseconds')):.2f} ms"
             )
             axes.plot(accuracies, privacy, line, color=f"C{color}", markersize=4, label=label)
     axes.axhline(points[0]["guessing"], color="0.5", linestyle="--", linewidth=1, label="blind guessing")
@@ -254,7 +221,6 @@ def main() -> None:
     report_picture("demo", PICTURES / "report.png", browser)
     for name in ("faces", "lfw"):
         features_picture(name, PICTURES / f"features-{name}.png")
-    embeddings_picture("lfw-resnet12-models", PICTURES / "embeddings.svg")
     norms_picture(PICTURES / "norms.svg")
 
 

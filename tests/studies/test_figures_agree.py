@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 import pytest
+import results
 from kept import studies, study
-from results_page import engine
 
 from sfumato.study.choose import frontier
 from sfumato.study.choose.estimates import Risk
@@ -19,13 +19,13 @@ from sfumato.study.choose.estimates import Risk
 PAPERS = {"lfw-published-named"}
 
 
-def people_of(study: engine.Study) -> str:
+def people_of(study: results.Study) -> str:
     """What two studies have in common whose adversaries look for the same people on the same photographs."""
     data = study.file["data"]
     return f"{data['images']} of {data['source']} at {data['shape']}, by {study.file['task']['sensitive']}"
 
 
-def strongest(study: engine.Study) -> dict[str, Risk]:
+def strongest(study: results.Study) -> dict[str, Risk]:
     """Protection -> the strongest adversary who was tried; a trained one is another in every study."""
     settings = frontier.frontier(study.file, study.records)
     trained = ("mask", "feature", "code", "answer")
@@ -36,7 +36,7 @@ def strongest(study: engine.Study) -> dict[str, Risk]:
     }
 
 
-def contradictions(compared: Iterable[engine.Study]) -> list[str]:
+def contradictions(compared: Iterable[results.Study]) -> list[str]:
     """Where a study's figure lies above another's, by more than their intervals allow."""
     together = defaultdict(list)
     for each in compared:
@@ -62,7 +62,7 @@ def test_a_study_that_leaves_the_strongest_adversary_out_contradicts_one_that_ha
     whole = study("lfw-smile")
     strong = ("reidentify-values", "reidentify-fused")  # of whom the second has what the first finds
     records = [record for record in whole.records if record.cell.attack not in strong]
-    less = engine.Study("less", whole.file, records)
+    less = results.Study("less", whole.file, records)
     assert any(line.startswith("pixelize:cell=8: less has") for line in contradictions([whole, less]))
 
 
@@ -70,5 +70,5 @@ def test_a_study_that_leaves_the_strongest_adversary_out_contradicts_one_that_ha
 def test_other_photographs_are_not_compared(change):
     whole = study("lfw-smile")
     data = whole.file["data"] | change
-    other = engine.Study("other", whole.file | {"data": data}, whole.records[:0])
+    other = results.Study("other", whole.file | {"data": data}, whole.records[:0])
     assert people_of(other) != people_of(whole)

@@ -9,8 +9,8 @@ interval stays below it.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import results
 from kept import studies, study
-from results_page import engine
 from scipy.stats import norm
 
 from sfumato.study.records import Record
@@ -23,7 +23,7 @@ def by_counting(probes: Sequence[float], outputs: int) -> float:
     return sum(sorted(probes, reverse=True)[:outputs])
 
 
-def attacks(kept: engine.Study) -> Iterator[tuple[Record, Any]]:
+def attacks(kept: results.Study) -> Iterator[tuple[Record, Any]]:
     """The attacks on what has a proof, and the proof."""
     proved = {record.cell.protection: record.result for record in kept.records if record.kind == "proved"}
     for record in kept.records:
@@ -31,7 +31,7 @@ def attacks(kept: engine.Study) -> Iterator[tuple[Record, Any]]:
             yield record, proved[record.cell.protection]
 
 
-def above_counting(kept: engine.Study, counted: Counted = int) -> list[str]:
+def above_counting(kept: results.Study, counted: Counted = int) -> list[str]:
     """Who names more than counting allows."""
     found = []
     for record, proof in attacks(kept):
@@ -46,7 +46,7 @@ def above_counting(kept: engine.Study, counted: Counted = int) -> list[str]:
     return found
 
 
-def above_sequences(kept: engine.Study) -> list[str]:
+def above_sequences(kept: results.Study) -> list[str]:
     """Who names people from sets of releases more often than the number of sequences allows."""
     proved = {record.cell.protection: record.result for record in kept.records if record.kind == "proved"}
     found = []
@@ -62,7 +62,7 @@ def above_sequences(kept: engine.Study) -> list[str]:
     return found
 
 
-def above_a_centre(kept: engine.Study, share: float = 1.0) -> list[str]:
+def above_a_centre(kept: results.Study, share: float = 1.0) -> list[str]:
     """Whoever surely names more than Gaussian noise about a centre allows, at that share of its c/sigma."""
     found = []
     for record, proof in attacks(kept):
