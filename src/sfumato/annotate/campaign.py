@@ -67,7 +67,7 @@ class CampaignConfig:
 class Pair:
     """The files of an original and of its reconstruction by an attack on `model`, or on another group.
 
-    `true_class`: the content of the original, a class or a person. Options and decoys are drawn within a source.
+    `true_class`: the content of the original, a class or a person. Options and decoys are of one source.
     """
 
     original: Path
