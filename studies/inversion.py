@@ -2,12 +2,13 @@
 
     python studies/unpack.py cifar10 ../shared/data runs/data/cifar10
     python studies/inversion.py                 # some two hours on one core; stopped, it goes on
-    python studies/inversion.py dlg labels      # these parts alone
+    python studies/inversion.py dlg lenet-1     # these parts alone
     python studies/inversion.py --small         # settings too small to succeed, to try it out: two minutes
 
 All images are of CIFAR-10, as far as shared/data has it; attacked are test images. What an adversary has to
 choose, the weight of total variation, is chosen on OTHER test images. Trained victims have seen 1,500 images for
-a few epochs. Everything is in evaluation mode, one image behind a gradient unless said otherwise, and seed 0.
+a few epochs. Everything is in evaluation mode, one image behind a gradient, and seed 0. Records of CAFE, of labels, of batches
+and of how a search goes on by its steps are of commit 2f64c651.
 
 Records are studies/results/inversion.jsonl; trained victims runs/inversion/NAME.safetensors.
 """
@@ -29,8 +30,7 @@ from torch.nn import functional
 
 from sfumato import data, images, protect
 from sfumato.assess import similarity
-from sfumato.assess.matching import match
-from sfumato.attack import exact, label_inference, vertical
+from sfumato.attack import exact
 from sfumato.attack.gradient_inversion import (
     DLG,
     IDLG,
@@ -59,7 +59,6 @@ VICTIMS = {
 WEIGHTS = (1e-3, 1e-2, 1e-1)  # of total variation, that are tried
 STATES = ("untrained", "trained")
 KNOWN = 6  # other images, on which a weight is chosen
-BATCH = 32  # whose labels are counted
 
 Gradients = dict[str, Tensor]
 
@@ -77,15 +76,10 @@ class Scale:
     defended: int = 1000
     deep_steps: int = 4800
     choosing_steps: int = 800
-    batches: int = 20
-    vertical: int = 80  # images of CAFE
-    vertical_steps: int = 1000
-    on_curve: int = 2  # images whose curve by steps is drawn
-    curve_steps: tuple[int, ...] = (50, 100, 200, 400)
     epochs: int | None = None  # of victims; None for those of VICTIMS
 
 
-SMALL = Scale(2, 1, 1, 1, 20, 10, 4, 2, 2, 1, 4, 5, 1, (1, 2), 1)
+SMALL = Scale(2, 1, 1, 1, 20, 10, 4, 2, 2, 1)
 
 
 # Images and victims
@@ -259,87 +253,6 @@ def on_deep(network: str, state: str, scale: Scale) -> dict[str, Any]:
     }
 
 
-def curve(network: str, scale: Scale) -> dict[str, Any]:
-    """What a deep untrained network gives away by how many steps an adversary pays: each number a search of its own.
-
-    The weight of total variation is the one that was chosen for the search of all steps.
-    """
-    model, facts = victim(network, "untrained", scale)
-    chosen = RECORDS[f"{network}-untrained"]["chosen"]
-    pictures, labels = attacked(scale.on_curve)
-    shared = one_by_one(model, pictures, labels)
-    points = {}
-    for steps in scale.curve_steps:
-        config = replace(INVERTING_GRADIENTS, steps=steps, total_variation=chosen["total_variation"])
-        found = judged(pictures, rebuild(model, shared, config, at_once=1), labels)
-        points[str(steps)] = {"psnr": found["psnr"], "ssim": found["ssim"], "costs": found["costs"]}
-    return {"victim": facts, "images": len(pictures), "chosen": chosen, "points": points}
-
-
-def labels_read(scale: Scale) -> dict[str, Any]:
-    """Labels of single images, and how many of a batch are counted rightly: with noise, and real images, as probes."""
-    loaded = cifar()
-    order = rows()[1]
-    noise = torch.rand(256, *SHAPE, generator=torch.Generator().manual_seed(SEED))
-    real, _ = pixels(order[-256:])
-    pictures, labels = pixels(order[: scale.batches * BATCH])
-    found = []
-    for network in VICTIMS:
-        for state in STATES:
-            model, facts = victim(network, state, scale)
-            single = [
-                int(label_inference.counts(model, shared, 1, noise).argmax())
-                for shared in one_by_one(model, pictures[:100], labels[:100])
-            ]
-            right = {"noise": 0, "images": 0}
-            for part, named in zip(pictures.split(BATCH), labels.split(BATCH), strict=True):
-                shared = share(model, part, named)
-                truth = named.bincount(minlength=len(loaded.label("class").names))
-                for name, probes in (("noise", noise), ("images", real)):
-                    counted = label_inference.counts(model, shared, BATCH, probes)
-                    right[name] += int(counted.minimum(truth).sum())
-            found.append(
-                {
-                    "victim": facts,
-                    "state": state,
-                    "single": len(single),
-                    "single_right": int((torch.tensor(single) == labels[:100]).sum()),
-                    "in_batches": len(pictures),
-                    "counted_right": right,
-                }
-            )
-    return {"batch": BATCH, "victims": found}
-
-
-def in_batches(scale: Scale) -> dict[str, Any]:
-    """Four images behind one gradient of LeNet; reconstructions are matched with originals."""
-    model, facts = victim("lenet", "untrained", scale)
-    config, chosen = choose_on_lenet(scale)
-    size = 4
-    pictures, labels = attacked(max(size, scale.attacked // size * size))
-    shared = [share(model, *each) for each in zip(pictures.split(size), labels.split(size), strict=True)]
-    found = rebuild(model, shared, config, at_once=len(shared), batch=size)
-    matched = torch.cat(
-        [
-            each.images[match(batch, each.images)]
-            for batch, each in zip(pictures.split(size), found, strict=True)
-        ]
-    )
-    right = [
-        int(each.labels.bincount(minlength=10).minimum(named.bincount(minlength=10)).sum())
-        for named, each in zip(labels.split(size), found, strict=True)
-    ]
-    return {
-        "victim": facts,
-        "config": asdict(config),
-        "chosen": chosen,
-        "batch": size,
-        **near(pictures, matched),
-        "ssim": similarity.ssim(pictures, matched).tolist(),
-        "labels_right": sum(right),
-    }
-
-
 def inverted_first_layer(scale: Scale) -> dict[str, Any]:
     """What the first layer of a plain network of linear layers gives away, without any search."""
     with torch.random.fork_rng():
@@ -352,50 +265,6 @@ def inverted_first_layer(scale: Scale) -> dict[str, Any]:
         [exact.recover_one(model, shared, SHAPE) for shared in one_by_one(model, pictures, labels)]
     )
     return near(pictures, rebuilt.clamp(0, 1))
-
-
-def quarters(pictures: Tensor) -> list[Tensor]:
-    """(N, C, H, W) -> upper left, upper right, lower left and lower right."""
-    return [part for half in pictures.chunk(2, 2) for part in half.chunk(2, 3)]
-
-
-def joined(four: list[Tensor]) -> Tensor:
-    """The other way round."""
-    return torch.cat([torch.cat(four[:2], 3), torch.cat(four[2:], 3)], 2)
-
-
-def in_vertical(scale: Scale) -> dict[str, Any]:
-    """CAFE: four workers, a quarter of every image each; the server sees gradients of batches of 40."""
-    pictures, labels = others(scale.vertical)
-    batch, batches = scale.vertical // 2, scale.vertical * 3 // 2
-    networks = []
-    with torch.random.fork_rng():
-        torch.manual_seed(SEED)
-        for _ in range(4):
-            # Two layers of LeNet: 1,024 outputs, more than the 768 numbers of a quarter.
-            layers = [nn.Conv2d(3, 16, 5, 2, 2), nn.Sigmoid(), nn.Conv2d(16, 16, 5, 1, 2), nn.Sigmoid()]
-            networks.append(nn.Sequential(*layers, nn.Flatten()))
-            for parameter in networks[-1].parameters():
-                nn.init.uniform_(parameter, -0.5, 0.5)
-        head = nn.Sequential(nn.Linear(4 * 1024, 64), nn.ReLU(), nn.Linear(64, 10))
-    with torch.no_grad():
-        outputs = torch.cat(
-            [network(part) for network, part in zip(networks, quarters(pictures), strict=True)], 1
-        )
-    generator = torch.Generator().manual_seed(SEED)
-    observed = []
-    for _ in range(batches):
-        indices = torch.randperm(len(pictures), generator=generator)[:batch]
-        observed.append((indices, share(head, outputs[indices], labels[indices])))
-    parts = [(network, (3, 16, 16)) for network in networks]
-    config = {"total_variation": 3e-3, "learning_rate": 0.1, "steps": scale.vertical_steps}
-    return {
-        "batch": batch,
-        "batches": batches,
-        "workers": len(parts),
-        "config": config,
-        **near(pictures, joined(vertical.recover(parts, head, observed, **config))),
-    }
 
 
 # Defences: of a network, images and labels the gradients that a client shares, and the scale of the noise where there is one.
@@ -511,11 +380,7 @@ def defended(name: str, scale: Scale) -> dict[str, Any]:
 
 PARTS: dict[str, Callable[[Scale], dict[str, Any]]] = {
     "first-layer": inverted_first_layer,
-    "cafe": in_vertical,
-    "labels": labels_read,
-    **{f"curve-{network}": partial(curve, network) for network in (NARROW, "resnet20")},
     "lenet-1": partial(on_lenet, 1),
-    "batch": in_batches,
     **{f"defence-{name.replace(' ', '-')}": partial(defended, name) for name in DEFENCES},
     "dlg": partial(by_lbfgs, DLG),
     "idlg": partial(by_lbfgs, IDLG),

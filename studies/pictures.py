@@ -14,7 +14,7 @@ from statistics import fmean, median
 from typing import Any
 
 import torch
-from drawn_scenes import scenes
+from drawn_start import scenes
 from matplotlib.figure import Figure
 from PIL import Image
 from results_page import engine, flat

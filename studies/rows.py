@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
@@ -74,3 +75,15 @@ def make(records: Rows, row: str, measure: Callable[[], dict[str, Any]], *, seed
     facts = {"seconds": seconds, "threads": torch.get_num_threads(), "versions": versions, "seed": seed}
     records[row] = {**facts, **found}
     print(f"{row}: {seconds['wall']:.0f} s", flush=True)
+
+
+def with_commits(text: str) -> str:
+    """Names the commit behind each command of a script that left, from the table in studies/results/README.md."""
+    table = (RESULTS / "README.md").read_text(encoding="utf-8")
+    left = dict(re.findall(r"\| (studies/\S+\.py) \| (\w+) \|", table))
+
+    def mark(command: re.Match[str]) -> str:
+        known = "commit" in command[0] or command[1] not in left
+        return command[0] if known else f"{command[0]} at commit `{left[command[1]]}`"
+
+    return re.sub(r"`[^`\n]*(studies/[\w/]+\.py)[^`\n]*`(?!\)? (?:at|of) commit)", mark, text)

@@ -1,19 +1,23 @@
-"""What updates of federated clients give away: local steps, batches and noise; SPEAR; and clients of Flower.
+"""What updates of federated clients give away: local steps, batches and noise; and clients of Flower.
 
     python studies/unpack.py cifar10 ../shared/data runs/data/cifar10     # and lfw
     python studies/updates.py                # some 50 minutes on one core; stopped, it goes on
-    python studies/updates.py spear steps    # these parts alone
-    python studies/updates.py flower         # audits what studies/flower_clients.py left under runs/updates
+    python studies/updates.py steps          # this part alone
+    python studies/updates.py federate mlp cifar10    # where sfumato[flower,study] is installed: it pins older releases of what we pin
+    python studies/updates.py flower         # audits what that left under runs/updates
 
-A cell of `steps` is one audit of updates as `sfumato audit update` makes it. Clients train by SGD on all of their
-images in each local step; with DP by Opacus, noise multiplier 1 and clipping norm 1. Images are of CIFAR-10, and of
-LFW for the linear network; labels of clients (LFW: gender) are not told to the adversary. Nothing is chosen by these figures: settings are the defaults of
-the audit, but for the number of search steps.
+A cell of `steps` is one audit of updates as `sfumato audit update` makes it. Clients train by SGD on all of their images in each local
+step; with DP by Opacus, noise multiplier 1 and clipping norm 1. Images are of CIFAR-10, and of LFW for the linear network; labels of
+clients (LFW: gender) are not told to the adversary. Nothing is chosen by these figures.
 
-Records are studies/results/updates.jsonl; a cell that is there is not made again.
+`federate` runs a server process and four client processes of Flower over gRPC, written as its documentation writes them; the two lines
+that record a client are marked. Updates are FOLDER/client-k/update-1.safetensors; what they were made of, which no server has, is
+truth.safetensors beside them. Records are studies/results/updates.jsonl; those of SPEAR are of commit 2f64c651.
 """
 
 import argparse
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -23,22 +27,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from opacus import PrivacyEngine
 from rows import RESULTS, Rows
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import sfumato
 from sfumato import data, images
-from sfumato.assess import similarity
-from sfumato.assess.matching import match
-from sfumato.attack.exact import recover_batch
-from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, invert
-from sfumato.attack.updates import Update, load, record
-from sfumato.attack.victim import ThreatModel, share
-from sfumato.audits.findings import Report
+from sfumato.attack.updates import (
+    Update,
+    load,
+    record,
+    record_client,  # the first of two lines
+)
 from sfumato.audits.update import USUAL_SEARCH, Truth, UpdateAuditConfig, audit_update
 from sfumato.networks import LeNet
 
@@ -54,11 +56,12 @@ SOURCES = {
 }
 SEARCH = {"steps": 150, "flower": 300}  # steps
 NOISE, NORM = 1.0, 1.0
-TRIES = 5  # batches of SPEAR
+ADDRESS = "127.0.0.1:18431"
+OF_FLOWER = ((1, 1, 1), (8, 8, 1), (1, 1, 5), (8, 2, 4))  # images of a client, of a step, and local steps
 
 
 def network(name: str, classes: int = 10, *, seed: int = 0) -> nn.Module:
-    """Untrained, as federated training begins; the same as in studies/flower_clients.py for seed 0."""
+    """Untrained, as federated training begins."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         if name == "lenet":
@@ -83,6 +86,8 @@ def trained(
     optimiser: Any = torch.optim.SGD(model.parameters(), lr=RATE)
     step: nn.Module = model
     if private:
+        from opacus import PrivacyEngine
+
         step, optimiser, _ = PrivacyEngine().make_private(
             module=model,
             optimizer=optimiser,
@@ -100,30 +105,22 @@ def trained(
     return recording.update
 
 
-def figures(report: Report) -> dict[str, Any]:
-    """What a record keeps of a report."""
-    said = {finding.name: finding for finding in report.findings}
-    exact, search = said["exact"].figures, said["search"].figures
-    return {
-        "labels_right": said["labels"].figures["right"],
-        "exact": exact.get("came_back", 0),
-        "searched": search.get("came_back", 0),
-        "psnr": search.get("psnr", []),
-        "ssim": search.get("ssim") or [],
-        "cost": search.get("cost"),
-        "bound": said["bound"].figures.get("bounds", {}).get("100"),
-        "sentence": report.sentence,
-    }
-
-
 def audited(name: str, update: Update, truth: Truth, classes: int, *, search: int) -> dict[str, Any]:
     """One audit. The labels judge it, and are not told: the search takes those that it reads."""
     begun = time.time()
     model = network(name, classes)
     config = UpdateAuditConfig(search=replace(USUAL_SEARCH, steps=search) if search else None)
     report = audit_update(model, update, SHAPE, truth=truth, config=config)
+    said = {finding.name: finding.figures for finding in report.findings}
     return {
-        **figures(report),
+        "labels_right": said["labels"]["right"],
+        "exact": said["exact"].get("came_back", 0),
+        "searched": said["search"].get("came_back", 0),
+        "psnr": said["search"].get("psnr", []),
+        "ssim": said["search"].get("ssim") or [],
+        "cost": said["search"].get("cost"),
+        "bound": said["bound"].get("bounds", {}).get("100"),
+        "sentence": report.sentence,
         "images": update.training.images,
         "seconds": round(time.time() - begun, 1),
     }
@@ -152,46 +149,6 @@ def steps_cell(settings: tuple[str, str, int, int, bool]) -> dict[str, Any]:
     return {**about, "clients": clients}
 
 
-def spear_cells() -> Iterator[tuple[str, Any]]:
-    """Batches, on a network of realistic width."""
-    for batch in (2, 4, 8):
-        for attempt in range(TRIES):
-            yield f"{batch}-{attempt}", (batch, attempt)
-
-
-def spear_cell(settings: tuple[int, int]) -> dict[str, Any]:
-    """SPEAR in single and double precision, and Inverting Gradients with the labels given, on the same batch."""
-    batch, attempt = settings
-    pictures, labels, _ = photographs(batch, seed=1000 + attempt)
-    with torch.random.fork_rng():
-        torch.manual_seed(attempt)
-        layers = [nn.Linear(3072, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10)]
-        model = nn.Sequential(nn.Flatten(), *layers)
-    result: dict[str, Any] = {"batch": batch, "attempt": attempt}
-    for precision, dtype in (("double", torch.float64), ("single", torch.float32)):
-        own = nn.Sequential(*model).to(dtype)
-        shared = share(own, pictures.to(dtype), labels)
-        begun = time.time()
-        found = recover_batch(own, shared, SHAPE, generator=torch.Generator().manual_seed(attempt))
-        seconds = time.time() - begun
-        ordered = found.images[match(pictures, found.images)]
-        psnr = similarity.psnr(pictures, ordered.clamp(0, 1)).clamp(max=200)
-        result[precision] = {
-            "least_psnr": psnr.min().item(),
-            "match": found.match,
-            "drawn": found.drawn,
-            "seconds": round(seconds, 2),
-        }
-    model = model.float()
-    knows = ThreatModel(shape=SHAPE, batch=batch, labels=labels)
-    config = replace(INVERTING_GRADIENTS, labels="known", total_variation=1e-2, steps=1000)
-    begun = time.time()
-    rebuilt = invert(model, share(model, pictures, labels), knows, config, seed=attempt)
-    psnr = similarity.psnr(pictures, rebuilt.images[match(pictures, rebuilt.images)])
-    result["search"] = {"psnr": psnr.tolist(), "seconds": round(time.time() - begun, 2)}
-    return result
-
-
 def flower_cells() -> Iterator[tuple[str, Any]]:
     """Clients of federations that ran."""
     for folder in sorted(FEDERATIONS.glob("*/client-*")):
@@ -214,8 +171,68 @@ def flower_cell(folder: Path) -> dict[str, Any]:
     return {"data": source, "network": name, "training": training, **result}
 
 
+def serve() -> None:
+    """One round of FedAvg, for all clients."""
+    from flwr.server import ServerConfig, start_server
+    from flwr.server.strategy import FedAvg
+
+    everybody = len(OF_FLOWER)
+    strategy = FedAvg(fraction_evaluate=0.0, min_fit_clients=everybody, min_available_clients=everybody)
+    start_server(server_address=ADDRESS, config=ServerConfig(num_rounds=1), strategy=strategy)
+
+
+def take_part(name: str, source: str, number: int) -> None:
+    """A client, from its first to its last word with the server."""
+    from flwr.client import NumPyClient
+    from flwr.compat.client.app import start_client
+
+    where, label = SOURCES[source]
+    loaded = data.load(where, size=SHAPE[1])
+    codes = loaded.label(label)
+    order = torch.randperm(len(loaded.images), generator=torch.Generator().manual_seed(0))
+    count, batch, steps = OF_FLOWER[number]
+    rows = order[sum(count for count, _, _ in OF_FLOWER[:number]) :][:count]
+    pictures, labels = images.to_float(loaded.images[rows]), codes.codes[rows]
+    model = network(name, len(codes.names))
+
+    class Client(NumPyClient):
+        """As in Flower's documentation."""
+
+        def get_parameters(self, config: dict[str, Any]) -> list[Any]:
+            return [tensor.cpu().numpy() for tensor in model.state_dict().values()]
+
+        def fit(self, parameters: list[Any], config: dict[str, Any]) -> tuple[list[Any], int, dict[str, Any]]:
+            state = zip(model.state_dict(), map(torch.tensor, parameters), strict=True)
+            model.load_state_dict(dict(state))
+            optimiser = torch.optim.SGD(model.parameters(), lr=RATE)
+            parts = list(zip(pictures.split(batch), labels.split(batch), strict=True))
+            for step in range(steps):
+                seen, named = parts[step % len(parts)]
+                optimiser.zero_grad()
+                functional.cross_entropy(model(seen), named).backward()
+                optimiser.step()
+            return self.get_parameters(config), len(pictures), {}
+
+    own = FEDERATIONS / f"{source}-{name}" / f"client-{number}"
+    client = record_client(Client(), own)  # the second
+    start_client(server_address=ADDRESS, client=client.to_client(), insecure=True)
+    save_file({"images": pictures, "labels": labels}, own / "truth.safetensors")
+
+
+def federate(name: str, source: str, *role: str) -> None:
+    """A server process and client processes; or, with a role, one of them."""
+    if role:
+        serve() if role[0] == "server" else take_part(name, source, int(role[0]))
+        return
+    roles = ["server", *map(str, range(len(OF_FLOWER)))]
+    this = [sys.executable, __file__, "federate", name, source]
+    processes = [subprocess.Popen([*this, each]) for each in roles]
+    codes = [process.wait(timeout=300) for process in processes]
+    if any(codes):
+        raise SystemExit(f"a process of the federation failed: {codes}")
+
+
 PARTS = {
-    "spear": (spear_cells, spear_cell),
     "steps": (steps_cells, steps_cell),
     "flower": (flower_cells, flower_cell),
 }
@@ -238,12 +255,16 @@ def make(part: str) -> None:
 
 def main() -> None:
     """Make what is missing."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="default: all")
-    options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", category=UserWarning)  # Opacus, of its generator and of hooks
-    for part in options.parts or PARTS:
+    if sys.argv[1:2] == ["federate"]:
+        federate(*sys.argv[2:])
+        return
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "parts", nargs="*", choices=[*PARTS, []], help="default: all; or federate NETWORK DATA"
+    )
+    for part in parser.parse_args().parts or PARTS:
         make(part)
 
 

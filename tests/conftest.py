@@ -22,7 +22,7 @@ SHARED = Path(__file__).parents[1].parent / "shared" / "data"
 gc.disable()  # until all tests are read, whose modules stay
 
 
-# What takes longest comes first: no process is left with it at the end. Measured by benchmarks/suite.py.
+# What takes longest comes first: no process is left with it at the end. Measured by `pytest --durations`.
 LONGEST = (
     *("study/test_engines.py", "base/test_engines.py", "device/test_engines.py", "docs/test_site.py"),
     *("test_package.py", "docs/test_blocks.py", "web/test_page.py", "study/test_report.py"),

@@ -1,7 +1,6 @@
 """What benchmarks say of their times: lines, runs that are compared, and growth."""
 
 import json
-import math
 import platform
 import sys
 from itertools import chain, repeat
@@ -12,7 +11,7 @@ import bench
 import pytest
 import timing
 import torch
-from accelerator import Card, Counted, EnoughError
+from accelerator import EnoughError
 from timing import Line, Turns
 
 
@@ -100,7 +99,7 @@ def test_a_planted_slowdown_is_marked_after_a_second_try(tmp_path, monkeypatch, 
     ratios = iter([2.0, 0.9, 1.0])  # in the last run, in this one, and once more
     monkeypatch.setattr(bench, "lines", lambda name: iter([line(ratio=next(ratios))]))
     monkeypatch.setattr(bench, "RUNS", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["bench.py", "--only", "protect"])
+    monkeypatch.setattr(sys, "argv", ["bench.py", "--only", "releases"])
     bench.main()
     assert "worse" not in capsys.readouterr().out.replace("for what is worse", "")
     bench.main()
@@ -169,30 +168,10 @@ def test_a_step_stays_on_its_device_and_never_waits_for_it(job):
         accelerator.JOBS[job](torch.device("meta"), "float32", done)
 
 
-def limit(*, product=1.0, convolution=1.0, copies=math.inf, brought=1.0):
-    return Card({"float32": product}, {"float32": convolution}, copies, brought)
-
-
-def counted(work, card):
-    with Counted(card, torch.device("cpu")) as seen:
-        work()
-    return seen.seconds
-
-
-def test_a_bound_is_arithmetic_at_the_measured_rate_or_bytes_where_there_is_none():
-    first, second = torch.ones(3, 4), torch.ones(4, 5)
-    assert counted(lambda: first @ second, limit(product=2.0)) == 2 * 3 * 4 * 5 / 2.0
-    images, filters = torch.ones(1, 2, 5, 5), torch.ones(3, 2, 3, 3)
-    seconds = counted(lambda: torch.conv2d(images, filters), limit(product=1.0, convolution=4.0))
-    assert seconds == 2 * (3 * 3 * 3) * (2 * 3 * 3) / 4.0
-    row = torch.ones(6)
-    assert counted(lambda: row + 1, limit(copies=8.0)) == 2 * 6 * 4 / 8.0
-
-
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="says what is said where there is none")
 def test_without_an_accelerator_the_processor_is_timed_and_it_is_said(tmp_path, capsys):
     accelerator.main(["--only", "feature inversion", "--seconds", "0", "--out", str(tmp_path / "run.json")])
     assert "no accelerator: only the processor was timed" in capsys.readouterr().out
     (job,) = json.loads((tmp_path / "run.json").read_text())["jobs"]
-    assert job["processor"]["steps"] > 0
-    assert job["card"] is None
+    assert job["processor"] > 0
+    assert "card" not in job

@@ -73,7 +73,7 @@ def tasks() -> list[Task]:
 def _features(variant: str) -> list[Task]:
     return [
         Task(f"{world}, {variant}, seed {seed}", {"world": world, "variant": variant, "seed": seed}, world)
-        for seed, world in product(features.LFW_SMALL.seeds, ("lfw-paper", "lfw-small"))
+        for seed, world in product(features.SEEDS, ("lfw-paper", "lfw-small"))
         if f"{world}-{seed}-G-conv7-{variant}" not in features.RECORDS
     ]
 

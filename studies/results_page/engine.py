@@ -160,9 +160,9 @@ class Study:
         """Whom an adversary looked at."""
         return self._result("attack", protection=protection, attack=attack)
 
-    def transfer(self) -> dict[str, dict[str, Accuracy]]:
+    def transfer(self) -> dict[str, dict[str, Any]]:
         """Protection that images have -> protection that a model was trained for -> accuracy."""
-        return {record.cell.protection: record.result.trained for record in self._of("transfer")}
+        return {record.cell.protection: record.result["trained"] for record in self._of("transfer")}
 
     def _of(self, kind: str, **cell: str) -> Iterator[records.Record]:
         for record in self.records:

@@ -8,6 +8,7 @@ from typing import Any
 
 import claims
 from jinja2 import Environment
+from rows import with_commits
 
 from results_page import (
     accelerator,
@@ -111,7 +112,7 @@ def pages(templates: Environment) -> dict[Path, str]:
         for name, mark in parts.items():
             text = remade(text, mark, templates.get_template(name).render())
         made[DOCS / page] = text
-    return made
+    return {path: with_commits(text) for path, text in made.items()}
 
 
 def _overview(name: str, page: str) -> Overview:

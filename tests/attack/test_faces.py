@@ -7,7 +7,8 @@ from PIL import Image
 
 from sfumato.attack.faces import FaceFinder
 from sfumato.errors import DataError
-from sfumato.networks import MTCNN, Faces
+from sfumato.networks import MTCNN
+from sfumato.networks.faces.finding import Faces
 
 
 def faces(*boxes):

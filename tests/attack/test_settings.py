@@ -62,7 +62,7 @@ def face(recogniser="mobile-face-net", **settings):
         (AdversaryConfig, {"second": "dlib"}, "second=dlib: it gets faces that a detector found: add it"),
         *((AdversaryConfig, {each: "f"}, f"conv4: {each}=f: only a face network has one") for each in FILES),
         *((face, {each: None}, f"mobile-face-net: {each}=None: name the file") for each in FILES),
-        (face, {"recogniser": "inception-resnet-v1", "weights": None}, "weights=None: name the file"),
+        (face, {"recogniser": "inception-resnet-v1"}, "left: use mobile-face-net; second=dlib"),
         (face, {"steps": -1}, "steps=-1: at least 0"),
     ],
 )
@@ -73,5 +73,4 @@ def test_settings_that_cannot_work_are_named(make, settings: dict, message: str)
 
 def test_a_face_network_may_stay_as_it_was_published_and_any_may_go_without_adapting():
     assert face(steps=0).steps == 0
-    assert face("inception-resnet-v1", steps=0).steps == 0
     assert AdversaryConfig(adaptive_steps=0).adaptive_steps == 0

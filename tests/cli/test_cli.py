@@ -195,7 +195,6 @@ learners: [clean, protected]
 training: {way: 2, shot: 1, queries: 1, epochs: 6, patience: 6, episodes_per_epoch: 8,
            validation_way: 2, validation_shot: 1, validation_queries: 1, validation_episodes: 10}
 pictures: 1
-embeddings: false
 """
 # Accuracy of the clear image and of 2 x 2; similarity, pictures, proved, tells of these three.
 CELLS = 1 + 2 * 2 + 3 * 4
@@ -288,7 +287,7 @@ def test_a_study_of_a_folder_fits_its_episodes_and_records_what_it_left_out(comm
         "attacks=[]",
         "pictures=0",
     ]
-    fast += ["data.size=16", "embeddings=false", "tells=false", "measures=[ssim]", "training.epochs=1"]
+    fast += ["data.size=16", "tells=false", "measures=[ssim]", "training.epochs=1"]
     fast += ["training.episodes_per_epoch=1", "training.validation_episodes=2"]
     settings = [word for each in fast for word in ("--set", each)]
     said = command("study", "run", example, *settings)

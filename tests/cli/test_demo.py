@@ -16,7 +16,7 @@ from tests.study import synthetic
 from sfumato import images
 from sfumato.cli import show
 from sfumato.cli.demo import of_own_images
-from sfumato.networks.wheels import WheelFile
+from sfumato.networks.weights import WheelFile
 
 SPLITS = ("train", "validation", "test")
 

@@ -35,7 +35,6 @@ SMALL_STUDY = {
     },
     "adversary": {"steps": 2, "adaptive_steps": 2, "gallery": 3, "probes": 3, "copies": 1},
     "pictures": 0,
-    "embeddings": False,
     "tells": False,
 }
 PEOPLE = ("anna", "ben", "carla", "dan", "eva", "finn", "gia", "hugo", "ida", "jon", "kim", "lea")

@@ -30,7 +30,6 @@ DEMO = {
     "measures": ["ssim"],
     "adversary": {"steps": 2, "adaptive_steps": 2, "batch": 16, "copies": 1},
     "pictures": 0,
-    "embeddings": False,
     "tells": False,
 }
 

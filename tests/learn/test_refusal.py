@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from cloud import refusing
 
-from sfumato.learn.calibration import measure_refusal
+from sfumato.learn.calibration import ACCEPTED, measure_refusal, threshold_of
 from sfumato.learn.code_prototypes import CodePrototypes, Spread
 from sfumato.learn.gallery import Gallery, answers_of_episodes, gallery_of_classes, mean_of
-from sfumato.learn.refusal import ACCEPTED, Refusal, threshold_of
+from sfumato.learn.refusal import Refusal
 
 SPREAD = Spread(0.1, 0.9)
 

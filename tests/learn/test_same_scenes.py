@@ -9,8 +9,7 @@ from sfumato import data
 from sfumato.data.worlds import same_scenes
 from sfumato.errors import ConfigError
 from sfumato.learn import code
-from sfumato.learn.code import CodeConfig
-from sfumato.learn.same_scenes import height, shift
+from sfumato.learn.code import CodeConfig, height, shift
 
 
 @pytest.fixture(scope="module")

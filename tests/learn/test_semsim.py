@@ -299,7 +299,7 @@ def test_an_epoch_shows_each_reconstruction_once_in_equal_parts(monkeypatch: pyt
         shown.append(len(anchors))
         return triplet_loss(anchors, positives, negatives, margin=margin)
 
-    monkeypatch.setattr(semsim.training, "triplet_loss", loss)
+    monkeypatch.setattr(semsim, "triplet_loss", loss)
     steps = []
     train(world(), replace(TINY, batch=40), progress=lambda *each: steps.append(each))
     assert shown == [32, 32, 32] * 2

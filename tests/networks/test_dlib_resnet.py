@@ -11,7 +11,7 @@ pytest.importorskip("dlib")
 
 
 def test_people_on_real_photographs_are_told_apart(shared_data):
-    """All pairs are judged by studies/second_network.py; here eight of one person, and eight of two."""
+    """studies/second_network.py at 2f64c651 judges all pairs; here eight of one person, and eight of two."""
     packed = dict(np.load(shared_data / "lfw_faces_84.npz"))
     pairs, data, offset = packed["pairs"], packed["blob"].tobytes(), packed["offset"]
     rows = np.concatenate([pairs[pairs[:, 2] == same][::300][:8, :2] for same in (1, 0)]).T.flatten()

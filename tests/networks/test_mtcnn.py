@@ -7,7 +7,8 @@ from PIL import Image
 from torch.nn import functional
 
 from sfumato.errors import DataError
-from sfumato.networks import MTCNN, Faces
+from sfumato.networks import MTCNN
+from sfumato.networks.faces.finding import Faces
 from sfumato.networks.faces.mtcnn import _averages, _sums, nms
 
 WEIGHTS = "weights/mtcnn.safetensors"

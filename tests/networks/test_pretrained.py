@@ -174,13 +174,13 @@ def test_a_classifier_on_it_is_a_linear_layer(spec: str, photos):
     {
         "onnx:": "names no file: write one, as onnx:FILE,size=224",
         "onnx:f.onnx,size=224": "does not say how its images are scaled: write mean and std of each channel",
-        "onnx:f.onnx,mean=0,std=0": "std=0: above 0",
-        "onnx:f.onnx,mean=0/1,std=1": "mean=0/1: one number, or three with / between",
+        "onnx:f.onnx,mean=0,std=0": "std=0 is not one number above 0, or three with /",
+        "onnx:f.onnx,mean=0/1,std=1": "mean=0/1 is not one number, or three with / between",
         "onnx:f.onnx,mean=0,std=1,rate=0.1": "an ONNX graph has no gradients and cannot be tuned",
-        "onnx:f.onnx,mean=0,std=1,size=8": "size=8: a side, or HxW, from 16 to 1024",
-        "onnx:f.onnx,means=0,std=1": "no setting 'means': did you mean 'mean'",
+        "onnx:f.onnx,mean=0,std=1,size=8": "size=8 is not a side, or HxW, from 16 to 1024",
+        "onnx:f.onnx,means=0,std=1": "no parameter 'means': did you mean 'mean'",
         "squeeze-net:f.npz,mean=0": "mean and std are known of a squeeze-net: leave them out",
-        "squeeze-net:f.npz,rate=2": "rate=2: from 0, for a frozen encoder, to 1",
+        "squeeze-net:f.npz,rate=2": "rate=2 is not a rate from 0, for a frozen encoder, to 1",
     }.items(),
 )
 def test_what_cannot_be_meant_is_refused_with_its_cure(text: str, message: str):

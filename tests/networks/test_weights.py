@@ -9,7 +9,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from sfumato.errors import ArtefactError
-from sfumato.networks import MTCNN, VGG16, AlexNet, InceptionResnetV1, MobileFaceNet, SqueezeNet, SqueezeNet11
+from sfumato.networks import MTCNN, MobileFaceNet, SqueezeNet
+from sfumato.networks.encoders.backbones import VGG16, AlexNet, SqueezeNet11
 from sfumato.networks.weights import initial_weights, load_weights, no_larger_than
 
 SOURCE = "Ask the museum."
@@ -168,7 +169,6 @@ def test_a_network_of_the_size_of_its_weights_is_made():
     {
         SqueezeNet: r"songhan/SqueezeNet_compressed: BSD",
         MobileFaceNet: r"MobileFaceNet_Pytorch.*no licence.*research only",
-        InceptionResnetV1: r"timesler/facenet-pytorch.*MIT.*research",
         MTCNN: r"timesler/facenet-pytorch \(MIT\)",
         AlexNet: r"alexnet-owt.*pth of torchvision",
         VGG16: r"vgg16-397923af.*pth of torchvision",

@@ -147,9 +147,9 @@ def test_the_share_is_written_in_lowest_terms_and_read_again():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("pixelize:cell=1/0", "cell=1/0 is not a share of the image, such as 1/8"),
-        ("pixelize:cell=-1/8", "cell=-1/8 is not a share of the image, such as 1/8"),
-        ("pixelize:cell=1/8/2", "is not a share of the image, such as 1/8"),
+        ("pixelize:cell=1/0", "cell=1/0 is not a whole number or a share of the image"),
+        ("pixelize:cell=-1/8", "cell=-1/8 is not a whole number or a share of the image"),
+        ("pixelize:cell=1/8/2", "is not a whole number or a share of the image, such as 1/8"),
         ("pixelize:cell=0/8", "cell=0 is a share of the shorter side of an image: choose one above 0"),
         ("pixelize:cell=3/4", "cell=3/4 is a share of the shorter side of an image: choose .* at most 1/2"),
         ("dp-pix:cell=8/8,epsilon=1", "dp-pix: cell=1 is a share of the shorter side"),

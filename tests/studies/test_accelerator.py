@@ -3,7 +3,6 @@
 import json
 import sys
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +12,9 @@ import torch
 sys.path.append(str(Path(__file__).parents[2] / "studies" / "accelerator"))
 
 import features
-import hats
 import papers
 import pool
 import releases
-import semsim
 import student
 
 
@@ -60,8 +57,8 @@ def test_finished_tasks_are_lines_which_are_not_done_again(given: pool.Options):
 
 
 def test_names_of_tasks_are_unlike():
-    pieces = (releases, hats, papers, student)
-    for tasks in (*(piece.tasks() for piece in pieces), [*chain(*semsim.tasks())]):
+    pieces = (releases, papers, student)
+    for tasks in [piece.tasks() for piece in pieces]:
         names = [task.name for task in tasks]
         assert len(set(names)) == len(names)
 

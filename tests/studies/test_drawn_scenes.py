@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from drawn_scenes import scenes
+from drawn_start import scenes
 
 from sfumato.errors import ConfigError
 

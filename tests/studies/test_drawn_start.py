@@ -5,7 +5,7 @@ from pathlib import Path
 import drawn_start
 import pytest
 import torch
-from drawn_scenes import scenes
+from drawn_start import scenes
 from torch import Tensor
 
 from sfumato import artefacts

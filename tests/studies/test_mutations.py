@@ -1,10 +1,8 @@
 """The changes that studies/mutations.py tries, and that the page says what its record says."""
 
 import json
-from pathlib import Path
-from types import CodeType
 
-from mutations import RECORD, changes, functions
+from mutations import ROOT, changes
 
 SOURCE = b"""
 LIMIT = 3
@@ -19,16 +17,12 @@ def kept(x: int = 4) -> int:
 
 
 def test_operators_numbers_and_statements_of_functions_are_changed_and_nothing_else():
-    made = {
-        (SOURCE[:start] + text.encode() + SOURCE[end:]).decode() for start, end, text, _ in changes(SOURCE)
-    }
+    made = {(SOURCE[:start] + text.encode() + SOURCE[end:]).decode() for start, end, text in changes(SOURCE)}
     lines = SOURCE.decode().splitlines()
     changed = {tuple(line for line in each.splitlines() if line not in lines) for each in made}
     assert changed == {
         ("    if x <= LIMIT and not x:",),
-        ("    if x >= LIMIT and not x:",),
         ("    if x < LIMIT or not x:",),
-        ("    if x < LIMIT and x:",),
         ("        pass",),
         ("    return min(x, 1) + 2",),
         ("    return max(x, 2) + 2",),
@@ -37,20 +31,9 @@ def test_operators_numbers_and_statements_of_functions_are_changed_and_nothing_e
     }
 
 
-def test_each_change_names_the_lines_that_run_it():
-    ran = {SOURCE[start:end]: lines for start, end, _, lines in changes(SOURCE)}
-    assert (list(ran[b" < "]), list(ran[b"max"])) == ([6], [9])
-
-
-def test_functions_of_classes_are_found_and_what_lies_within_them_is_theirs():
-    code = compile("class A:\n  def b(self):\n    return lambda: 1\ndef c(): pass\n", "m", "exec")
-    assert isinstance(code, CodeType)
-    assert [each.co_qualname for each in functions(code)] == ["A.b", "c"]
-
-
 def test_contributing_says_of_each_room_what_the_record_says():
-    page = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    record = json.loads((ROOT / "studies" / "results" / "mutations.json").read_text(encoding="utf-8"))
     for room in record["before"]:
         cells = []
         for name in ("before", "after"):

@@ -1,7 +1,7 @@
 """studies/rows.py: what a script finds is on disk, a row each; and what of it lies in the repository."""
 
 import pytest
-from rows import RESULTS, Rows
+from rows import RESULTS, Rows, with_commits
 
 from sfumato.errors import DataError
 
@@ -38,3 +38,11 @@ def test_no_file_of_the_repository_holds_an_image_but_the_demos_drawn_faces():
     held = {path.name for path in RESULTS.glob("*.jsonl") if "data:image/" in path.read_text("utf-8")}
     assert held == {"demo.jsonl"}
     assert max(path.stat().st_size for path in RESULTS.iterdir()) <= 1_000_000
+
+
+def test_a_command_of_a_script_that_left_says_at_which_commit_it_is():
+    assert (
+        with_commits("`python studies/year.py OUT`.") == "`python studies/year.py OUT` at commit `2f64c651`."
+    )
+    for known in ("`python studies/year.py` at commit `5a5f5a86`", "`studies/rows.py`", "studies/year.py"):
+        assert with_commits(known) == known

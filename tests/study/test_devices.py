@@ -16,9 +16,8 @@ from torch import nn
 
 import sfumato.study
 from sfumato.base import hardware
-from sfumato.base.engines import EngineConfig
 from sfumato.learn import few_shot, meta
-from sfumato.study import cost, grid, preflight
+from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.lab import lab as labs
 from sfumato.study.lab.lab import Lab
@@ -115,47 +114,3 @@ def test_the_precision_is_that_of_the_device_which_trains(monkeypatch: pytest.Mo
     for device, expected in ((card, "bfloat16"), (None, "float32")):
         made = training_card(cartoons(), config, seed=0, device=device)
         assert made["precision"] == expected
-
-
-def test_a_card_does_what_is_trained_and_cores_the_rest():
-    work = {"classifier": 1000.0, "values": 1000.0, "encoder": 10.0}
-    trained, rest = (1000 * cost.SECONDS[kind] for kind in ("classifier", "values"))
-    assert cost.seconds(work, encoder=2.0, processes=4) == pytest.approx((trained + rest + 20) / 4)
-    # Processes share one card, and take turns at it.
-    assert cost.seconds(work, encoder=2.0, processes=4, card=10) == pytest.approx(
-        trained / 10 + 20 + rest / 4
-    )
-    assert {*cost.SECONDS} >= cost.TRAINED
-
-
-def test_the_forecast_times_the_device_that_trains_and_says_so(monkeypatch: pytest.MonkeyPatch):
-    card, timed = torch.device("cuda"), []
-    monkeypatch.setattr(hardware, "device_named", lambda name: card)
-    monkeypatch.setattr(
-        preflight, "step_seconds", lambda processes=1, device=None: timed.append(device) or cost.STEP / 8
-    )
-    made = preflight.measure(grid.parse(SETTINGS), 3)
-    assert (made.card, timed) == (8.0, [None, card])
-    assert made.provided == "if the machine does nothing else; training is timed on cuda, by a few steps"
-
-
-@pytest.mark.parametrize(
-    ("engine", "processes", "words"),
-    [
-        (EngineConfig(workers=3), 3, "if the machine does nothing else"),
-        (EngineConfig(name="ray", workers=3), 3, "if the machine does nothing else"),
-        (
-            EngineConfig(name="ray", address="far:6379"),
-            1,
-            "if the machines of the cluster are as fast as this one",
-        ),
-        (EngineConfig(name="ray", workers=20, address="far:6379"), 20, "if the machines of the cluster"),
-    ],
-)
-def test_nothing_is_taken_for_granted_of_the_machines_of_a_cluster(
-    monkeypatch: pytest.MonkeyPatch, engine: EngineConfig, processes: int, words: str
-):
-    monkeypatch.setattr(preflight, "step_seconds", lambda processes=1, device=None: cost.STEP)
-    made = preflight.measure(grid.parse(SETTINGS), 3, engine)
-    assert (made.processes, made.card) == (processes, None)
-    assert made.provided.startswith(words)

@@ -36,7 +36,6 @@ SETTINGS = {
     "protections": ["pixelize:cell=4", "dp-pix:cell=4,epsilon=3"],
     "attacks": ["reidentify-static"],
     "measures": ["mse"],
-    "embeddings": False,
     "training": {
         "way": 2,
         "shot": 1,

@@ -1,6 +1,8 @@
 """A study file: what it may say, what is said about mistakes in it, and the cells it stands for."""
 
+import itertools
 import pickle
+import re
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict
@@ -62,7 +64,6 @@ def test_every_part_can_be_set(tmp_path: Path):
             recommend: {reidentification_at_most: 0.25}
             seeds: [3, 1]
             pictures: 0
-            embeddings: false
             """,
         )
     )
@@ -76,7 +77,7 @@ def test_every_part_can_be_set(tmp_path: Path):
     assert config.training == FewShotConfig(way=4, denoiser_depth=None, learning_rate=0.01)
     assert (config.adversary.steps, config.adversary.gallery) == (7, 3)
     assert config.recommend.reidentification_at_most == 0.25
-    assert (config.seeds, config.pictures, config.embeddings) == ([3, 1], 0, False)
+    assert (config.seeds, config.pictures) == ([3, 1], 0)
 
 
 @pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda path: path.stem)
@@ -104,7 +105,8 @@ MISTAKES = {
     "learners: clean": "study.yaml: learners='clean': .*list",
     "seeds: 3": "study.yaml: seeds=3: .*list",
     "seeds: [one]": "study.yaml: seeds.0='one': .*integer",
-    "embeddings: maybe": "study.yaml: embeddings='maybe': .*boolean",
+    "tells: maybe": "study.yaml: tells='maybe': .*boolean",
+    "transfer: denoised": "study.yaml: no key 'transfer'",
     "data: 3": "study.yaml: data=3: .*dictionary",
     "data: {size: 3}": "study.yaml: data: no source: write data: faces",
     "data: {source: [faces]}": "study.yaml: data: no source: write data: faces",
@@ -148,11 +150,10 @@ MISTAKES = {
     "task: {other_ways: [20, 5]}": r"other_ways=\[20, 5\]: name each once, and not 5, of the task itself",
     "task: {other_shots: 1}": "study.yaml: task.other_shots=1: .*list",
     "task: {classes: hat}": "study.yaml: task.classes='hat': .*list",
-    "transfer: denosied": "transfer='denosied': did you mean 'denoised'",
     "attacks: [reidentify-restored-adaptve]": "no 'reidentify-restored-adaptve': did you mean 'reid",
     "adversary: {recogniser: mobile-facenet}": "no recogniser is called 'mobile-facenet': did you mean 'mob",
     "adversary: {recogniser: mobile-face-net}": "recogniser=mobile-face-net: weights=None: name the file",
-    "adversary: {recogniser: inception-resnet-v1, weights: a}": "resnet-v1: detector=None: name the file",
+    "adversary: {recogniser: inception-resnet-v1}": "inception-resnet-v1 left: use mobile-face-net",
     "adversary: {detector: a}": "recogniser=conv4: detector=a: only a face network has one",
     "adversary: {weights: a}": "recogniser=conv4: weights=a: only a face network has one",
     "classifier: {epoch: 1}": "study.yaml: classifier: no key 'epoch': did you mean 'epochs'",
@@ -184,6 +185,42 @@ def test_a_study_that_is_like_another_has_its_settings_and_changes_some(tmp_path
     first, second = grid.load(tmp_path / "study.yaml"), grid.load(tmp_path / "second.yaml")
     assert (second.name, second.task.way, second.task.shot) == ("second", 3, 1)
     assert (second.data, second.seeds, second.specs) == (first.data, first.seeds, ["none"])
+
+
+def test_a_study_that_varies_settings_is_one_study_for_each_combination():
+    vary = {"adversary.copies": [1, 5], "task.shot": [1, 2], "task.folds": [1, 2]}
+    config = grid.parse({"data": "faces", "protections": ["blur:radius=1"], "title": "T", "vary": vary})
+    made = grid.variants(config)
+    assert [tuple(varied.values()) for varied, _ in made] == list(itertools.product(*vary.values()))
+    for varied, own in made:
+        assert (own.adversary.copies, own.task.shot, own.task.folds) == tuple(varied.values())
+        assert own.meta.shot == own.task.shot
+        assert own.seeds == list(range(own.task.folds))
+    varied, own = made[-1]
+    assert own.title == "T (adversary.copies: 5, task.shot: 2, task.folds: 2)"
+    unvaried = grid.parse({"data": "faces", "protections": ["blur:radius=1"]})
+    assert grid.variants(unvaried) == [({}, unvaried)]
+
+
+@pytest.mark.parametrize(
+    ("vary", "message"),
+    [
+        ("{adversary.steps: []}", "vary: adversary.steps=[]: give values, each once"),
+        ("{adversary.steps: [1, 1]}", "vary: adversary.steps=[1, 1]: give values, each once"),
+        ("{adversary.step: [1]}", "vary: adversary.step: 1: adversary: no key 'step': did you mean 'steps'"),
+        ("{adversary.steps: [1, many]}", "vary: adversary.steps: many: adversary.steps='many'"),
+        ("{protections: [[none]]}", "vary: protections cannot vary: a spec lists values itself"),
+        ("{seeds: [[0], [1]]}", "vary: seeds cannot vary"),
+        ("{vary: [{}]}", "vary: vary cannot vary"),
+        ("{vary.task.shot: [[1]]}", "vary: vary.task.shot cannot vary"),
+        (f"{{task.shot: {list(range(1, 12))}, task.way: {list(range(2, 13))}}}", "121 combinations"),
+        ("[task.shot]", "vary=['task.shot']"),
+        ("{task.shot: 1}", "vary.task.shot=1"),
+    ],
+)
+def test_what_cannot_vary_is_named_when_the_file_is_read(tmp_path: Path, vary: str, message: str):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        grid.load(study_file(tmp_path, f"data: faces\nprotections: [blur:radius=1]\nvary: {vary}\n"))
 
 
 @pytest.mark.parametrize("missing", ["data", "protections"])
@@ -405,15 +442,6 @@ def test_a_meta_learner_has_accuracy_cells_also_on_clear_images_and_no_others():
     ]
 
 
-def test_transfer_is_not_studied_of_a_meta_learner():
-    with pytest.raises(
-        ConfigError, match=r"transfer='meta': .* own setting only: name clean or denoised, or nu"
-    ):
-        study("block", learners=["clean", "denoised", "meta"], transfer="meta")
-    with pytest.raises(ConfigError, match=r"transfer='meta': .*: name a few-shot learner, or null"):
-        study("block", learners=["meta"], transfer="meta")
-
-
 # Ordinary classifiers, and shapes
 
 MASK = "mask:artefact=m.safetensors"
@@ -439,7 +467,6 @@ def test_classifiers_are_studied_where_they_are_named_and_change_no_other_cell()
 def test_where_all_learners_are_classifiers_there_are_no_episodes():
     config = study("block", learners=["classifier-protected"])
     assert cells_of(config, "accuracy") == [("none", "classifier-clean"), ("block", "classifier-protected")]
-    assert cells_of(config, "embeddings") == []
     assert not config.episodic
     assert study("block", learners=["classifier-protected", "clean"]).episodic
     assert study("block", learners=["meta"]).episodic
@@ -521,8 +548,6 @@ def test_the_cells_of_a_whole_study_are_as_many_as_its_parts():
         ("many", False): 3 * 2,
         ("similarity", True): 3 * 1,
         ("similarity", False): 3 * 2 * 3,  # released, denoised, restored
-        ("embeddings", True): 3 * 1,
-        ("embeddings", False): 3 * 2 * 2,  # protected, denoised
         ("pictures", True): 3,
         ("pictures", False): 3 * 2,
         ("proved", True): 1,  # the same with every seed
@@ -533,9 +558,7 @@ def test_the_cells_of_a_whole_study_are_as_many_as_its_parts():
 
 
 def test_a_study_of_nothing_but_accuracy_has_one_cell_a_protection_and_learner():
-    config = study(
-        "blur:radius=1,3", learners=["clean", "protected"], pictures=0, embeddings=False, tells=False
-    )
+    config = study("blur:radius=1,3", learners=["clean", "protected"], pictures=0, tells=False)
     found = [(cell.protection, *cell.which) for cell in kinds.cells(config) if cell.kind == "accuracy"]
     assert found == [
         ("none", ("learner", "clean")),
@@ -589,23 +612,6 @@ def test_what_is_restored_is_measured_where_somebody_restores():
     plain = [("none", "released"), ("block", "released"), ("block", "denoised")]
     assert views("reidentify-adaptive") == plain
     assert views("reidentify-restored-adaptive") == [*plain, ("block", "restored")]
-
-
-def test_transfer_adds_a_cell_a_setting_and_seed_after_all_others():
-    settings: dict[str, Any] = {"seeds": [4, 2], "learners": ["protected"]}
-    plain = kinds.cells(study("blur:radius=1,3", **settings))
-    cells = kinds.cells(study("blur:radius=1,3", transfer="protected", **settings))
-    assert cells[: len(plain)] == plain
-    assert [(cell.kind, cell.seed, cell.protection, cell.which) for cell in cells[len(plain) :]] == [
-        ("transfer", seed, spec, (("learner", "protected"),))
-        for seed in (4, 2)
-        for spec in ("none", "blur:radius=1", "blur:radius=3")
-    ]
-
-
-def test_transfer_needs_a_learner_that_is_studied():
-    with pytest.raises(ConfigError, match=r"transfer='denoised': .*Known: clean, protected"):
-        study("block", learners=["clean", "protected"], transfer="denoised")
 
 
 def test_every_cell_is_there_once_and_seed_by_seed():

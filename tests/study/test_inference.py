@@ -148,7 +148,7 @@ def test_the_report_has_a_table_of_inferences_and_marks_what_is_above_the_bound(
 
 def test_a_study_of_two_secrets_runs_from_a_file_to_a_report(tmp_path: Path):
     settings = {**BADGE, "task": {**BADGE["task"], "sensitive": ["identity", "gender"]}, "pictures": 0}
-    settings |= {"recommend": {"inference_at_most": {"gender": 0.95}}, "embeddings": False}
+    settings |= {"recommend": {"inference_at_most": {"gender": 0.95}}}
     directory = run.run(grid.parse(settings), tmp_path)
     page = report.write(directory).read_text(encoding="utf-8")
     assert "Attribute inference" in page

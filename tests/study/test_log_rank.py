@@ -11,7 +11,7 @@ from tests.study.test_run import cartoons
 
 from sfumato import protect
 from sfumato.errors import ConfigError, SpecError
-from sfumato.study import cost, grid, run
+from sfumato.study import grid, run
 from sfumato.study.lab.ranks import RankConfig, attribute_accuracies, rank_privacy
 from sfumato.study.parts import kinds
 from sfumato.study.report.tables import tables
@@ -70,21 +70,6 @@ def test_ranks_need_people_with_photographs(changes: dict[str, Any], message: st
 def test_a_misspelt_variant_of_a_feature_is_named_when_the_study_is_read():
     with pytest.raises(SpecError, match="feature: variant=dfpe: did you mean 'dpfe'"):
         study(protections=["feature:variant=dfpe,noise=0"])
-
-
-def test_ranks_take_their_part_of_the_forecast():
-    sizes = cost.Sizes(side=64, train=100, validation=20, test=50, compared=40, further=50, labels=2)
-    ranks = [work["ranks"] for cell, work in cost.units(study(), sizes) if cell.kind == "log-rank"]
-    assert ranks == [40 * study().adversary.copies] * 3
-
-
-def test_a_feature_that_serves_several_noises_is_trained_once_in_the_forecast():
-    sizes = cost.Sizes(side=64, train=100, validation=20, test=50, compared=40, further=50, labels=2)
-    once, twice = (
-        sum(work.get("feature", 0) for _, work in cost.units(study(protections=[spec]), sizes))
-        for spec in ("feature:noise=0,1,3", "feature:variant=simple,dpfe,noise=0,1,3")
-    )
-    assert twice == 2 * once > 0
 
 
 def test_each_feature_is_a_curve_along_its_noise_over_the_seeds():

@@ -20,7 +20,6 @@ TINY = [
     "attacks=[]",
     "seeds=[0]",
     "pictures=0",
-    "embeddings=false",
     "tells=false",
     "measures=[ssim]",
     "task.way=2",

@@ -87,8 +87,6 @@ EPISODIC: dict[str, Any] = {
         "reidentify-values",
     ],
     "reconstructions": ["invert-feature"],
-    "stored": True,
-    "embeddings": False,
     "tells": False,  # what releases tell is in a study of its own
     "pictures": 1,
 }
@@ -97,7 +95,6 @@ KNOWN: dict[str, Any] = {
     "task": {"target": "expression", "sensitive": "identity"},
     "learners": ["classifier-clean", "classifier-protected"],
     "classifier": {"epochs": 1},
-    "stored": False,
 }
 ALONE: dict[str, Any] = {"attacks": [], "reconstructions": []}  # nobody attacks: the other study has them
 
@@ -179,7 +176,6 @@ def test_each_kind_is_learned_and_attacked_by_those_who_take_it(episodic: Path):
     assert {key[1] for key in results if key[0] == "reconstruction"} == {*SPECS[4:7], CODES[2]}
     assert learners[CODES[0]] == {"protected"}
     assert attacks[CODES[0]] == {"reidentify-adaptive", "reidentify-values"}
-    assert {key[1] for key in results if key[0] == "stored"} == set(SPECS[:4])
 
 
 def test_everything_that_leaves_a_device_is_attacked_by_its_values(episodic: Path):

@@ -1,14 +1,18 @@
+import csv
 import json
 import shutil
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional
+from typer.testing import CliRunner
 
 from sfumato import data, protect
 from sfumato.attack import undo
+from sfumato.cli.app import app
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, DataError, SpecError
 from sfumato.learn import adversarial_mask, classifier, meta
 from sfumato.networks import DlibResNet, align
@@ -18,6 +22,7 @@ from sfumato.study.description import description
 from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.progress import Progress
 from sfumato.study.parts import kinds
+from sfumato.study.records import unpack
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
@@ -74,7 +79,6 @@ def test_every_cell_has_one_record(finished):
     # none: static; two protections: static, adaptive, on values, and static on denoised.
     assert kinds.count("attack") == 1 + 2 * 4
     assert kinds.count("similarity") == 1 + 2 * 2
-    assert kinds.count("embeddings") == 1 + 2 * 2
     assert kinds.count("pictures") == 3
     study = json.loads((finished / "study.json").read_text())
     assert {f"{one['digest']}.json" for one in study["cells"]} == set(records)
@@ -110,7 +114,7 @@ def test_the_study_lists_its_cells_in_their_order_as_the_records_carry_them(fini
     ],
 )
 def test_the_run_of_another_study_is_not_replaced_unless_that_is_asked_for(tmp_path, change, message):
-    few = {**SETTINGS, "protections": [], "attacks": [], "measures": [], "tells": False, "embeddings": False}
+    few = {**SETTINGS, "protections": [], "attacks": [], "measures": [], "tells": False}
     few |= {"pictures": 0, "learners": ["clean"]}
     run.run(grid.parse(few), tmp_path)
     before = (tmp_path / "study.json").read_bytes()
@@ -125,15 +129,69 @@ def test_the_run_of_another_study_is_not_replaced_unless_that_is_asked_for(tmp_p
 
 
 def test_images_for_the_first_screen_are_recorded_of_the_recommended_setting_alone(tmp_path, monkeypatch):
-    few = {**SETTINGS, "attacks": [], "measures": [], "tells": False, "embeddings": False, "pictures": 1}
+    few = {**SETTINGS, "attacks": [], "measures": [], "tells": False, "pictures": 1}
     config = grid.parse({**few, "learners": ["clean"]})
     for recommended in (None, "blur:radius=1"):
-        monkeypatch.setattr(run, "_find_recommended", lambda config, directory, spec=recommended: spec)
+        monkeypatch.setattr(
+            run, "_find_recommended", lambda config, directory, number, spec=recommended: spec
+        )
         run.run(config, tmp_path)
         shown = [r["cell"]["protection"] for r in records_of(tmp_path).values() if r["kind"] == "examples"]
         listed = json.loads((tmp_path / "study.json").read_text())["cells"]
         assert shown == [recommended] * (recommended is not None)
         assert [one["cell"]["protection"] for one in listed if one["kind"] == "examples"] == shown
+
+
+def test_a_study_that_varies_a_setting_shares_a_folder_and_has_a_result_for_each_value(tmp_path):
+    few = {
+        **SETTINGS,
+        "protections": ["blur:radius=1"],
+        "learners": ["clean"],
+        "attacks": ["reidentify-values"],
+    }
+    few |= {"measures": [], "tells": False, "embeddings": False, "pictures": 0, "seeds": [0]}
+    varied = {**few, "vary": {"adversary.copies": [1, 2], "task.shot": [1, 2]}}
+    file, run_folder = tmp_path / "mine.yaml", tmp_path / "run"
+    file.write_text(json.dumps(varied))
+
+    def command(*arguments):
+        made = CliRunner().invoke(app, ["study", *map(str, arguments)])
+        assert made.exit_code == 0, made.output
+        return made.stdout
+
+    said = command("run", file, "--out", run_folder)
+    assert said.count("no recommendation") == 4
+    command("rows", run_folder, tmp_path / "mine.jsonl")
+    records = records_of(run_folder)
+    # Two values of each key: accuracies do not depend on the adversary, nor attacks on the shots.
+    made = Counter(record["kind"] for record in records.values())
+    assert (made["accuracy"], made["attack"]) == (2 * 2, 2)
+    assert not any("varied" in record for record in records.values())
+    for place in (run_folder, tmp_path / "mine.jsonl"):
+        loaded = report.load_all(place)
+        assert [study["varied"] for study, _ in loaded] == [
+            {"adversary.copies": copies, "task.shot": shot} for copies in (1, 2) for shot in (1, 2)
+        ]
+        for study, own in loaded:
+            assert study["adversary"]["copies"] == study["varied"]["adversary.copies"]
+            assert study["task"]["shot"] == study["varied"]["task.shot"]
+            assert Counter(record.kind for record in own) == Counter(
+                cell.kind for cell in kinds.cells(grid.parse(few))
+            )
+            assert all(record.varied == study["varied"] for record in own)
+        with pytest.raises(DataError, match=r"this run varies adversary\.copies, task\.shot, and each value"):
+            report.load(place)
+    for number in (1, 4):
+        page = report.page_of(run_folder, number).read_text()
+        assert f"mine (adversary.copies: {1 + number // 4}, task.shot: {1 + number // 4})" in page
+    for name in ("accuracy", "reidentification", "frontier"):
+        lines = list(csv.reader((run_folder / "tables" / f"{name}.csv").read_text().splitlines()))
+        assert lines[0][:3] == ["adversary.copies", "task.shot", "protection"]
+        assert {tuple(line[:2]) for line in lines[1:]} == {("1", "1"), ("1", "2"), ("2", "1"), ("2", "2")}
+    again = tmp_path / "again"
+    unpack(tmp_path / "mine.jsonl", again)
+    assert records_of(again) == records
+    assert command("report", again, "--json") == command("report", run_folder, "--json")
 
 
 def test_what_is_not_protected_is_identical(finished):
@@ -325,7 +383,7 @@ def test_other_shots_test_the_same_models(finished, tmp_path):
     directory = shutil.copytree(finished, tmp_path / "run")
     models = set((directory / "models").iterdir())
     few = {"learners": ["protected"], "attacks": [], "protections": ["blur:radius=1"]}
-    few |= {"pictures": 0, "embeddings": False}
+    few |= {"pictures": 0}
 
     def tested(**task):
         run.run(grid.parse({**SETTINGS, **few, "task": {**SETTINGS["task"], **task}}), directory)
@@ -345,31 +403,6 @@ def test_other_shots_test_the_same_models(finished, tmp_path):
     assert set((directory / "models").iterdir()) == models
 
 
-def test_transfer_queries_each_model_with_each_setting_and_trains_no_further(finished, tmp_path):
-    directory = shutil.copytree(finished, tmp_path / "run")
-    before, models = records_of(directory), set((directory / "models").iterdir())
-    run.run(grid.parse({**SETTINGS, "transfer": "denoised"}), directory)
-    added = [record for name, record in records_of(directory).items() if name not in before]
-    specs = ["none", "blur:radius=1", "dp-pix:cell=4,epsilon=3"]
-    assert [one["kind"] for one in added] == ["transfer"] * 3
-    assert {one["cell"]["protection"] for one in added} == set(specs)
-    assert set((directory / "models").iterdir()) == models
-    accuracy = {
-        (one["cell"]["protection"], one["cell"]["learner"]): one["result"]
-        for one in before.values()
-        if one["kind"] == "accuracy"
-    }
-    for one in added:
-        asked, trained = one["cell"]["protection"], one["result"]["trained"]
-        assert set(trained) == set(specs)
-        # What the study measured already comes out again: the clean model, and the one for this setting.
-        known = {"none": accuracy[asked, "clean"]}
-        if asked != "none":
-            known[asked] = accuracy[asked, "denoised"]
-        for spec, result in known.items():
-            assert trained[spec] == {key: result[key] for key in ("accuracy", "half_width")}
-
-
 def test_classes_of_the_task_are_learned_tested_and_drawn_and_others_are_not(tmp_path):
     some = [f"hat-{number:04}" for number in (2, 3, 5, 7, 0, 1, 4, 6, 11)]  # 4 to train, 2 and 3
     task = {**SETTINGS["task"], "classes": some}
@@ -378,8 +411,6 @@ def test_classes_of_the_task_are_learned_tested_and_drawn_and_others_are_not(tmp
     assert lab.train.classes("headwear").tolist() == [2, 3, 5, 7]
     assert lab.validation.classes("headwear").tolist() == [0, 1]
     assert lab.asked.classes("headwear").tolist() == [4, 6, 11]
-    (drawn,) = [cell for cell in kinds.cells(config) if cell.kind == "embeddings"]
-    assert set(kinds.measure(lab, drawn)["classes"]) == {"hat-0004", "hat-0006", "hat-0011"}
     # People are looked for on all of the images.
     assert len(lab.adversaries.others) == len(cartoons().split("train"))
 
@@ -401,7 +432,6 @@ GLYPHS = {
     "learners": ["meta"],
     "meta": {"steps": 3, "tasks": 2, "queries": 2, "network": "strided", "inner_rate": 0.1},
     "pictures": 0,
-    "embeddings": False,
 }
 PRIVATE = {"epsilon": 8, "delta": 1e-3, "clipping": "fixed", "settings": {"clipping_norm": 1.0}}
 PRIVATE |= {"noise_multiplier": 2.0}
@@ -757,7 +787,6 @@ def test_face_networks_find_faces_and_name_people_without_training(
             "adversary": face_network(shared_data, **adversary),
             "measures": ["face-similarity"],
             "pictures": 0,
-            "embeddings": False,
         }
     )
     run.run(config, tmp_path)
@@ -799,7 +828,7 @@ def test_a_face_network_is_refused_on_grey_images_and_without_its_file(tmp_path)
 def test_where_one_label_determines_the_other_the_study_says_so(tmp_path):
     settings = {**SETTINGS, "task": {**SETTINGS["task"], "target": "identity"}, "protections": []}
     run.run(
-        grid.parse({**settings, "learners": ["clean"], "attacks": [], "pictures": 0, "embeddings": False}),
+        grid.parse({**settings, "learners": ["clean"], "attacks": [], "pictures": 0}),
         tmp_path,
     )
     assert json.loads((tmp_path / "study.json").read_text())["task"]["secret_is_task"] is True
@@ -869,14 +898,13 @@ def test_images_are_restored_again_only_where_noise_made_others_of_them(
 
 def test_the_report_reads_every_record_of_a_run(everybody, tmp_path):
     directory = shutil.copytree(everybody, tmp_path / "run")
-    config = grid.parse({**EVERYBODY, "transfer": "protected"})
-    run.run(config, directory)
+    config = grid.parse(EVERYBODY)
     study, records = report.load(directory)
     assert len(records) == len(kinds.cells(config))
     assert estimates.missing(study, records) == []
     page = report.write(directory).read_text(encoding="utf-8")
     assert "not in this report" not in page
-    for name in ("risk-title", "transfer-title", "pictures-title"):
+    for name in ("risk-title", "pictures-title"):
         assert f'id="{name}"' in page
 
 
@@ -891,7 +919,7 @@ def test_with_folds_everybody_is_looked_for_once_on_what_was_trained_without_the
     settings = {
         **SETTINGS,
         **{"protections": ["pixelize:cell=4"], "attacks": ["reidentify-values"], "measures": []},
-        **{"learners": ["classifier-clean"], "tells": False, "pictures": 0, "embeddings": False},
+        **{"learners": ["classifier-clean"], "tells": False, "pictures": 0},
         "classifier": {"network": "conv4", "epochs": 1},
         "task": {"target": "gender", "sensitive": "identity", "folds": 2},
     }

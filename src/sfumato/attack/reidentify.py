@@ -23,15 +23,11 @@ from sfumato.base.hardware import autocast, device_of, resolve, to_device
 from sfumato.dp.naming import MOST_OUTPUTS
 from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
 from sfumato.images import to_float
-from sfumato.networks import Conv4, InceptionResnetV1, MobileFaceNet
+from sfumato.networks import Conv4, MobileFaceNet
 from sfumato.networks.weights import initial_weights
 
-# Public face recognisers, and the (height, width) of their input. Both get upright faces; InceptionResnetV1
-# was trained on unaligned faces with a margin, and may recognise fewer here.
-FACE_NETWORKS: dict[str, tuple[type[MobileFaceNet] | type[InceptionResnetV1], tuple[int, int]]] = {
-    "mobile-face-net": (MobileFaceNet, (112, 96)),
-    "inception-resnet-v1": (InceptionResnetV1, (160, 160)),
-}
+# Public face recognisers, and the (height, width) of their input, which are aligned faces.
+FACE_NETWORKS = {"mobile-face-net": (MobileFaceNet, (112, 96))}
 RECOGNISERS = ("conv4", *FACE_NETWORKS)
 
 _EMBED_BATCH = 256
@@ -48,8 +44,8 @@ class AdversaryConfig:
     """The strength of the adversary.
 
     Attributes:
-        recogniser: "conv4", which they train on whole images; or a public face network, "mobile-face-net" or
-            "inception-resnet-v1", which gets aligned faces.
+        recogniser: "conv4", which they train on whole images; or a public face network, "mobile-face-net",
+            which gets aligned faces.
         start: the first weights of a Conv-4: "drawn", shipped with the library, or "random".
         weights, detector: the files of the weights of a face network, and of MTCNN, which finds the faces.
         second: "dlib" compares faces by a second public network as well, taught by other photographs, and by
@@ -79,6 +75,11 @@ class AdversaryConfig:
     copies: int = 4
 
     def __post_init__(self) -> None:
+        if self.recogniser == "inception-resnet-v1":
+            raise ConfigError(
+                "recogniser=inception-resnet-v1 left: use mobile-face-net; second=dlib compares faces by a "
+                "further public network"
+            )
         for name, known in (("recogniser", RECOGNISERS), ("start", ("drawn", "random"))):
             given = getattr(self, name)
             if given not in known:

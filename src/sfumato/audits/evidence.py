@@ -1,6 +1,5 @@
 """The evidence report: measured and proved risks of a release, for a data-protection officer.
 
-It is a Report of findings like that of an audit, so that the page, the text and the JSON are the same code.
 It states figures and their limits. Whether they are low enough is a legal question, which it leaves open.
 """
 
@@ -39,8 +38,6 @@ _LIMITS = (
     "The figures hold for these people, these images and these adversaries; other data give others.",
     "The worst of many people is partly bad luck: with few tries for each person it looks too high.",
 )
-
-
 _Pairs = tuple[tuple[str, str], ...]
 
 
@@ -87,10 +84,6 @@ class _Judgement(NamedTuple):
     reason: str
     figure: str = ""
 
-    @property
-    def words(self) -> str:
-        return ": ".join(filter(None, (self.verdict, self.figure)))
-
 
 _Judged = Mapping[tuple[Kind, int], _Judgement]
 
@@ -119,6 +112,10 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
     ask = "The questions are in our words. The table finds figures; it claims no conformity."
     repeat = "Repeat it when the protection, the data or the known attacks change."
     untested = (*gaps, *case.untested, *_UNTESTED)
+    sentence = (
+        f"The threshold is {100 * threshold:g}%. {_summarise(judged)} This report states figures and "
+        "gives no legal opinion: the controller decides if the releases are still personal data."
+    )
     findings = (
         _section("Recipient and intruder", first, ("who", "role and knowledge"), case.roles),
         _show_all(case.risks, judged),
@@ -129,17 +126,8 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
         _section("Which figure answers which question", ask, heading, clauses),
         _section("How to repeat it", repeat, ("part", "command or SHA-256"), case.origin),
     )
-    return Report(
-        audit="evidence",
-        subject=case.subject,
-        sentence=(
-            f"The threshold is {100 * threshold:g}%. {_summarise(judged)} This report states figures and "
-            "gives no legal opinion: the controller decides if the releases are still personal data."
-        ),
-        findings=findings,
-        limits=_LIMITS,
-        risks=case.risks,
-    )
+    more: dict[str, Any] = {"findings": findings, "limits": _LIMITS, "risks": case.risks}
+    return Report(audit="evidence", subject=case.subject, sentence=sentence, **more)
 
 
 def _section(
@@ -167,10 +155,10 @@ def _judge(risks: Sequence[Risk], threshold: float) -> _Judgement:
     found = f"{risk.secret}, {figure} from {count}, by the {risk.adversary}"
     if share.low >= threshold:
         return _Judgement("above", f"At least one adversary is above {limit}: {found}.", figure)
+    found = f"The highest figure is {found}"
     if share.high < threshold:
-        reason = f"The highest figure is {found}: its upper end is below {limit}."
-        return _Judgement("below on average", reason, figure)
-    reason = f"The highest figure is {found}: its interval includes {limit}. More test people decide it."
+        return _Judgement("below on average", f"{found}: its upper end is below {limit}.", figure)
+    reason = f"{found}: its interval includes {limit}. More test people decide it."
     return _Judgement("not shown", reason, figure)
 
 
@@ -178,13 +166,12 @@ def _summarise(judged: _Judged) -> str:
     """Every verdict with the risks and numbers of releases that have it, and their figures."""
     sentences = []
     for verdict, words in _SUMMARY.items():
-        parts = []
-        for kind in _KINDS:
-            mine = [(n, each) for (of, n), each in judged.items() if (of, each.verdict) == (kind, verdict)]
-            if mine:
-                said = (": ".join(filter(None, (f"from {_count(n)}", each.figure))) for n, each in mine)
-                parts.append(f"{kind} {', '.join(said)}")
-        sentences += [f"{words}: {'; '.join(parts)}."] if parts else []
+        parts: dict[Kind, str] = {}
+        for (kind, n), each in judged.items():
+            if each.verdict == verdict:
+                begun = f"{parts[kind]}, " if kind in parts else f"{kind} "
+                parts[kind] = begun + _join(f"from {_count(n)}", each.figure)
+        sentences += [f"{words}: {'; '.join(parts.values())}."] if parts else []
     return " ".join(sentences)
 
 
@@ -193,7 +180,7 @@ def _show_all(risks: Sequence[Risk], judged: _Judged) -> Finding:
     rows = []
     for kind in _KINDS:
         worst = [risk.worst for risk in risks if risk.kind == kind and risk.worst is not None]
-        cells = (judged[kind, n].words for n in RELEASES)
+        cells = (_join(judged[kind, n].verdict, judged[kind, n].figure) for n in RELEASES)
         rows.append((kind, *cells, _show(percent, max(worst, default=None))))
     sentence = "The highest figure of all adversaries; for inference the share beyond guessing."
     columns = ("risk", *(f"from {_count(n)}" for n in RELEASES), "worst person")
@@ -205,56 +192,47 @@ def _find(kind: Kind, risks: Sequence[Risk], judged: _Judged, threshold: float) 
     mine = sorted((risk for risk in risks if risk.kind == kind), key=lambda risk: risk.releases)
     worst_first, verdicts = list(_SUMMARY), {n: each for (of, n), each in judged.items() if of == kind}
     verdict, words, _ = min(verdicts.values(), key=lambda each: worst_first.index(each.verdict))
-    known = [(risk.worst, risk.releases) for risk in mine if risk.worst is not None]
-    if known:
+    if known := [(risk.worst, risk.releases) for risk in mine if risk.worst is not None]:
         worst, count = max(known)
-        words += (
-            f" For the person at the greatest risk they are right in {percent(worst)} of tries, from "
-            f"{_count(count)}{', above the threshold' * (worst >= threshold)}."
-        )
-    beyond = any(risk.rate != risk.judged for risk in mine)
-    if beyond:
-        words += (
-            " A value that many people have is often guessed, so the threshold applies to the share beyond "
-            "the control, (right - control) / (1 - control)."
-        )
+        above = ", above the threshold" * (worst >= threshold)
+        words += f" For the person at the greatest risk they are right in {percent(worst)} of tries, "
+        words += f"from {_count(count)}{above}."
+    if beyond := any(risk.rate != risk.judged for risk in mine):
+        words += " A value that many people have is often guessed, so the threshold applies to the share "
+        words += "beyond the control, (right - control) / (1 - control)."
     table = _tabulate(mine, beyond) if mine else None
-    by_count = {str(n): each.verdict for n, each in verdicts.items()}
-    figures = {"threshold": threshold, "verdicts": by_count}
+    figures = {"threshold": threshold, "verdicts": {str(n): each.verdict for n, each in verdicts.items()}}
     return Finding(_name(kind), _capital(kind), verdict, words, table, figures=figures)
 
 
 def _tabulate(risks: Sequence[Risk], beyond: bool) -> Table:
-    rows = (
-        (
-            str(risk.releases),
-            f"{risk.secret}: {risk.adversary}",
-            _show(interval, risk.rate),
-            *([_show(interval, risk.judged)] if beyond else []),
-            percent(risk.control),
-            _show(percent, risk.worst),
-            _show(percent, risk.named_often),
-            _show("{}%".format, risk.proved and round_up(100 * risk.proved)),
-            _show("{:,}".format, risk.people),
-            risk.source,
-        )
-        for risk in risks
-    )
-    columns = (
-        *("releases", "secret and adversary", "right", *(["beyond control"] if beyond else [])),
-        *("control", "worst person", "over half", "proved at most", "people tested", "source"),
-    )
-    return Table(
-        columns,
-        tuple(rows),
+    columns: dict[str, Callable[[Risk], str]] = {
+        "releases": lambda risk: str(risk.releases),
+        "secret and adversary": lambda risk: f"{risk.secret}: {risk.adversary}",
+        "right": lambda risk: _show(interval, risk.rate),
+        **({"beyond control": lambda risk: _show(interval, risk.judged)} if beyond else {}),
+        "control": lambda risk: percent(risk.control),
+        "worst person": lambda risk: _show(percent, risk.worst),
+        "over half": lambda risk: _show(percent, risk.named_often),
+        "proved at most": lambda risk: _show("{}%".format, risk.proved and round_up(100 * risk.proved)),
+        "people tested": lambda risk: _show("{:,}".format, risk.people),
+        "source": lambda risk: risk.source,
+    }
+    caption = (
         "How often each adversary is right, with the 95% interval over the people who are tested. "
         "Control: a guess. Over half: the share of people for whom they are right in over half of the tries. "
-        "Proofs are for the average over people. A dash: not measured, or not proved.",
+        "Proofs are for the average over people. A dash: not measured, or not proved."
     )
+    rows = (tuple(show(risk) for show in columns.values()) for risk in risks)
+    return Table(tuple(columns), tuple(rows), caption)
 
 
 def _show(words: Callable[[Any], str], value: Any) -> str:
     return "–" if value is None else words(value)
+
+
+def _join(words: str, figure: str) -> str:
+    return f"{words}: {figure}" if figure else words
 
 
 def _count(releases: int) -> str:

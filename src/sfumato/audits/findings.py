@@ -22,7 +22,8 @@ Verdict = Literal["leaks", "bounded", "not shown", "above", "below on average", 
 
 With a threshold: an adversary is above it; all are below it, on average over people; nobody tried.
 """
-
+Kind = Literal["singling out", "linkability", "inference"]
+"""The three risks of WP29 Opinion 05/2014, Sec. 3: to find a person, to join records, to learn a value."""
 Progress = Callable[[int, int], None]  # called with the numbers of parts done and planned
 
 
@@ -33,10 +34,6 @@ def quiet(done: int, planned: int) -> None:
 def shown(leaks: bool) -> Verdict:
     """The verdict on an attempt that proves nothing if it fails."""
     return "leaks" if leaks else "not shown"
-
-
-Kind = Literal["singling out", "linkability", "inference"]
-"""The three risks of WP29 Opinion 05/2014, Sec. 3: to find a person, to join records, to learn a value."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +63,8 @@ class Risk:
         """
         if self.rate is None or not (self.beyond or self.kind == "inference"):
             return self.rate
-        ends = (self.rate.value, self.rate.low, self.rate.high)
-        value, low, high = (max(0.0, (end - self.control) / max(1e-12, 1 - self.control)) for end in ends)
+        ends, rest = (self.rate.value, self.rate.low, self.rate.high), max(1e-12, 1 - self.control)
+        value, low, high = (max(0.0, (end - self.control) / rest) for end in ends)
         return Estimate(value, low, high, self.rate.seeds)
 
 
@@ -121,22 +118,19 @@ class Outcome:
     @property
     def words(self) -> str:
         """The numbers, the commonest reasons, and names; empty if all was looked at."""
-        if not self.left_out:
-            return ""
-        few = [f"{n:,} {reason}, such as {self.names[reason]}" for reason, n in self.left_out.most_common(4)]
-        more = self.left_out.total() - sum(n for _, n in self.left_out.most_common(4))
-        rest = f"; {more:,} more" if more else ""
-        return f"{self.left_out.total():,} were not looked at: {'; '.join(few)}{rest}"
+        common, total = self.left_out.most_common(4), self.left_out.total()
+        few = [f"{n:,} {reason}, such as {self.names[reason]}" for reason, n in common]
+        if more := total - sum(n for _, n in common):
+            few.append(f"{more:,} more")
+        return f"{total:,} were not looked at: {'; '.join(few)}" if few else ""
 
     def findings(self) -> tuple[Finding, ...]:
         """One finding with all reasons; none if all was looked at."""
-        if not self.left_out:
-            return ()
         rows = tuple((why, f"{n:,}", self.names[why]) for why, n in self.left_out.most_common())
-        sentence = "This report says nothing of them: look at them yourself, or leave them out."
-        table = Table(("reason", "number", "such as"), rows)
-        figures = dict(self.left_out)
-        return (Finding("left-out", "Not looked at", "not measured", sentence, table, figures=figures),)
+        words = "This report says nothing of them: look at them yourself, or leave them out."
+        table, figures = Table(("reason", "number", "such as"), rows), dict(self.left_out)
+        made = Finding("left-out", "Not looked at", "not measured", words, table, figures=figures)
+        return (made,) if rows else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,48 +153,34 @@ def interval(rate: Estimate) -> str:
 
 
 def as_text(report: Report) -> str:
-    """Format the report for a terminal: its sentence, findings with tables, changes and limits."""
+    """Format the report for a terminal."""
     parts = [f"{report.sentence}\n"]
     for finding in report.findings:
         verdict = f" ({finding.verdict})" if finding.verdict else ""
         parts.append(f"{finding.title}{verdict}: {finding.sentence}")
         if finding.table is not None:
-            parts.append(_align(finding.table))
+            lines = (finding.table.columns, *finding.table.rows)
+            widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+            padded = ([f"{cell:<{size}}" for cell, size in zip(line, widths, strict=True)] for line in lines)
+            parts += [f"  {'  '.join(line).rstrip()}" for line in padded]
     for heading, sentences in (("What to change", report.changes), ("What this does not say", report.limits)):
         if sentences:
             parts.append("\n".join([f"\n{heading}:", *(f"- {sentence}" for sentence in sentences)]))
     return "\n".join(parts)
 
 
-def _align(table: Table) -> str:
-    lines = (table.columns, *table.rows)
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    padded = ([f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)] for line in lines)
-    return "\n".join(f"  {'  '.join(line).rstrip()}" for line in padded)
-
-
 def as_json(report: Report) -> dict[str, Any]:
     """Convert the report to JSON for `print_json`, without pictures."""
-    findings = [
-        {
-            "name": finding.name,
-            "verdict": finding.verdict,
-            "sentence": finding.sentence,
-            "table": None if finding.table is None else asdict(finding.table),
-            **({"figures": dict(finding.figures)} if finding.figures else {}),
-        }
-        for finding in report.findings
+    made: dict[str, Any] = {name: getattr(report, name) for name in ("audit", "subject", "sentence")}
+    made["findings"] = [
+        {name: getattr(each, name) for name in ("name", "verdict", "sentence")}
+        | {"table": each.table and asdict(each.table)}
+        | ({"figures": dict(each.figures)} if each.figures else {})
+        for each in report.findings
     ]
-    return {
-        "audit": report.audit,
-        "subject": report.subject,
-        "sentence": report.sentence,
-        "findings": findings,
-        "changes": list(report.changes),
-        "limits": list(report.limits),
-        **({"risks": [asdict(risk) for risk in report.risks]} if report.risks else {}),
-        **({"origin": dict(report.origin)} if report.origin else {}),
-    }
+    made |= {"changes": list(report.changes), "limits": list(report.limits)}
+    made |= {"risks": [asdict(risk) for risk in report.risks]} if report.risks else {}
+    return made | ({"origin": dict(report.origin)} if report.origin else {})
 
 
 def write_page(report: Report, path: str | os.PathLike[str]) -> Path:
@@ -219,21 +199,19 @@ def as_page(report: Report) -> str:
     with needs_extra("a page", "study"):
         import jinja2
 
+    def encode(picture: Picture) -> str:
+        from sfumato import images  # with PyTorch, which a report without pictures can do without
+
+        return "data:image/png;base64," + base64.b64encode(images.encode(picture.image)).decode()
+
     # The style sheet of a study's report is shared.
-    styles = Path(study.__file__).parent / "report" / "templates"
+    folders = [Path(__file__).parent / "templates", Path(study.__file__).parent / "report" / "templates"]
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([Path(__file__).parent / "templates", styles]),
+        loader=jinja2.FileSystemLoader(folders),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["source"] = _source
+    environment.filters["source"] = encode
     return environment.get_template("audit.html").render(report=report)
-
-
-def _source(picture: Picture) -> str:
-    """Encode a picture as a data: URI."""
-    from sfumato import images  # with PyTorch, which a report without pictures can do without
-
-    return "data:image/png;base64," + base64.b64encode(images.encode(picture.image)).decode()

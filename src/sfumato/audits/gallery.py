@@ -58,7 +58,7 @@ class GalleryAuditConfig:
         for name, least in (("shot", 1), ("known", 1), ("people", 4), ("attacked", 1)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least {least}")
-        if self.shot >= self.photographs or self.shot > self.photographs - self.known:
+        if self.shot > self.photographs - self.known:
             raise ConfigError(
                 f"shot={self.shot} and known={self.known} of photographs={self.photographs}: a class needs "
                 "photographs besides its shots, and known ones that are never enrolled; lower shot or known, "
@@ -71,29 +71,21 @@ class GalleryAuditConfig:
 
 @dataclass(frozen=True)
 class Embedded:
-    """Embeddings of n photographs of P people.
-
-    The noise of a protection differs in both; without noise the two are equal, and R is 1.
-    """
+    """Embeddings of n photographs of P people; the noise of a protection differs in both."""
 
     asked: Tensor  # (P, n, D), for queries
-    enrolled: Tensor  # (R, P, n, D), for enrolment, in R releases of each
-
-
-_Judged = dict[tuple[str, str], Membership]  # by question and view
+    enrolled: Tensor  # (R, P, n, D), for enrolment, in R releases of each; without noise those of `asked`
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The results of one draw of galleries: log-likelihood ratios and members, by question and view.
-
-    The questions are "photograph" (was it a shot?) and "person" (are they enrolled at all?).
-    """
+    """The results of one draw of galleries, by question, "photograph" or "person", and by view."""
 
     accuracy: float  # of the gallery, on photographs that are not enrolled
-    found: dict[tuple[str, str], tuple[Tensor, Tensor]]
+    found: dict[tuple[str, str], tuple[Tensor, Tensor]]  # log-likelihood ratios and members
 
 
+_Judged = dict[tuple[str, str], Membership]  # by question and view
 _USUAL = GalleryAuditConfig()
 
 
@@ -119,22 +111,19 @@ def audit_gallery(
     progress(1, 2)
     measured = measure(embedded, config, estimate=estimate, table=table)
     progress(2, 2)
-    owners = torch.arange(len(embedded.asked))
+    owners, count = torch.arange(len(embedded.asked)), len(embedded.asked)
     people = {"photograph": owners.repeat_interleave(embedded.asked.shape[1]), "person": owners}
     judgements = {
         key: membership.judge(*found, at=_RATES, people=people[key[0]])
         for key, found in measured.found.items()
     }
-    words = dict(zip((*VIEWS, TABLE), _VIEWS, strict=True))
-    words["rounded"] = words["rounded"].format(config.step)
+    words = dict(zip((*VIEWS, TABLE), (each.format(config.step) for each in _VIEWS), strict=True))
+    findings = [_identify(each, judgements, words, measured.accuracy, count) for each in _QUESTIONS]
     return Report(
         audit="gallery",
-        subject=f"{subject}, {len(embedded.asked)} classes of {config.shot} shots",
+        subject=f"{subject}, {count} classes of {config.shot} shots",
         sentence=_sentence(judgements),
-        findings=tuple(
-            _identify(question, judgements, words, measured.accuracy, len(embedded.asked))
-            for question in _QUESTIONS
-        ),
+        findings=tuple(findings),
         changes=tuple(_changes(judgements, config)),
         limits=(
             "The adversary has the model, and all photographs that may be enrolled: fewer tell less.",
@@ -155,9 +144,8 @@ def measure(
     """Draw galleries, and attack some; `people` and `photographs` are those of `embedded` here."""
     people, photographs = embedded.asked.shape[:2]
     enrollable = photographs - config.known
-    draw = torch.Generator().manual_seed(config.seed)
     sizes: dict[str, Any] = {"people": people, "shot": config.shot, "galleries": config.galleries}
-    sizes["draw"] = draw
+    sizes["draw"] = torch.Generator().manual_seed(config.seed)
     drawn = membership.draw_galleries(photographs=photographs, **sizes)
     half = membership.draw_galleries(photographs=enrollable, enrolled=_HALF, **sizes)
     inside, known = drawn.photographs(photographs).flatten(1, 2), embedded.asked[:, enrollable:]
@@ -175,10 +163,7 @@ def measure(
 
 
 def _prototypes(enrolled: Tensor, drawn: Galleries, estimate: ToPrototypes | None) -> tuple[Tensor, Tensor]:
-    """Compute (G, P, D) means, each gallery from its own release, and the prototypes for answers.
-
-    These are, in each gallery, of the people enrolled in it.
-    """
+    """Compute (G, P, D) means, each gallery from its own release, and the prototypes for its answers."""
     means = torch.empty(*drawn.enrolled.shape, enrolled.shape[-1], dtype=enrolled.dtype)
     for number, release in enumerate(enrolled):
         rows = slice(number, None, len(enrolled))
@@ -209,9 +194,8 @@ def _embed_people(embed: Embed, images: Tensor, codes: Tensor, config: GalleryAu
         return torch.cat([embed(part).flatten(1) for part in flat.split(_BATCH)]).double()
 
     asked, again = embed_all(), embed_all()
-    if torch.allclose(asked, again, rtol=1e-4, atol=1e-6):
-        releases = asked[None]
-    else:
+    releases = asked[None]
+    if not torch.allclose(asked, again, rtol=1e-4, atol=1e-6):
         others = [embed_all() for _ in range(min(_RELEASES, config.galleries) - 1)]
         releases = torch.stack([again, *others])
     return Embedded(asked.unflatten(0, rows.shape), releases.unflatten(1, rows.shape))
@@ -281,15 +265,11 @@ def _sentence(judgements: _Judged) -> str:
     from_store = f"{stored.rates[_FEW][0]:.1%}"
     guarded = "of this gallery as you guard its photographs: with 1% of false alarms"
     if _leaks(answers):
-        return (
-            f"Guard the answers {guarded} {answers.rates[_FEW][0]:.1%} of the enrolled ones are identified "
-            f"from answers, and {from_store} from the stored prototypes."
-        )
+        identified = f"{answers.rates[_FEW][0]:.1%} of the enrolled ones are identified from answers"
+        return f"Guard the answers {guarded} {identified}, and {from_store} from the stored prototypes."
     if _leaks(stored):
-        return (
-            f"Guard the store {guarded} {from_store} of the enrolled ones are identified from its "
-            "prototypes, and few from answers."
-        )
+        identified = f"{from_store} of the enrolled ones are identified from its prototypes"
+        return f"Guard the store {guarded} {identified}, and few from answers."
     if any(map(_leaks, judgements.values())):
         return "Let only those query this gallery who may know who is enrolled: its answers show who is."
     found = "No enrolled photograph was identified much more often than others were by mistake."
@@ -303,10 +283,8 @@ def _changes(judgements: _Judged, config: GalleryAuditConfig) -> list[str]:
         changes.append("Enrol more photographs of each class: a prototype of few is close to each of them.")
     for view, option in (("label", "label"), ("rounded", f"rounded --confidence-step {config.step:g}")):
         if shares[view] < shares["full"]:
-            changes.append(
-                f"Answer with less: `sfumato serve --confidence {option}` lowers what answers give away from "
-                f"{shares['full']:.1%} to {shares[view]:.1%}."
-            )
+            less = f"lowers what answers give away from {shares['full']:.1%} to {shares[view]:.1%}"
+            changes.append(f"Answer with less: `sfumato serve --confidence {option}` {less}.")
     if stolen:
         changes.append("Encrypt the store, and keep its backups as you would keep the photographs.")
     if changes:

@@ -6,20 +6,20 @@ A file of weights cannot run code. Your own architecture is code, and runs: see 
 import copy
 import math
 import runpy
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sfumato.base.registry import load
-from sfumato.errors import ConfigError, DataError, SfumatoError, did_you_mean, shorten
+from sfumato.errors import ConfigError, DataError, did_you_mean, shorten
 from sfumato.networks.classifiers import CLASSIFIERS, make_classifier
 from sfumato.networks.weights import initial_weights, load_weights
 
 
 def runs_code(name: str) -> bool:
-    """Whether opening this model runs code that is not sfumato's."""
+    """Whether opening this model runs code of the user's."""
     return not name.endswith(".safetensors") and ":" in name
 
 
@@ -28,31 +28,50 @@ def open_model(
 ) -> nn.Module:
     """Open a model in training mode without dropout, as clients train it and an adversary simulates it.
 
-    Args:
-        name: a file of `sfumato train classifier`; a network of `networks.CLASSIFIERS`, with its `classes`;
-            or `FILE.py:FUNCTION` or `MODULE:FUNCTION`, a function of yours without arguments that returns an
-            nn.Module: importing it RUNS that file, so read it first.
-        shape: (C, H, W) of its images.
-        weights: by the names of its state dict; None: those of the update, of the function, or of seed 0.
-
-    Raises:
-        ArtefactError: the weights are damaged, or of another model.
-        ConfigError: no such model, or the number of classes is missing.
-        DataError: the function fails, or does not return a module.
+    It is a file of `sfumato train classifier`; a network of `networks.CLASSIFIERS`, with its `classes`; or
+    `FILE.py:FUNCTION` or `MODULE:FUNCTION`, a function of yours without arguments that returns an nn.Module:
+    importing it RUNS that file, so read it first. Without `weights` these are the file's, the function's, or
+    of seed 0. Raises ArtefactError, ConfigError or DataError.
     """
-    own = _import(name) if runs_code(name) else None
-    if own is None and not name.endswith(".safetensors"):
-        if name not in CLASSIFIERS:
-            raise ConfigError(
-                f"no network is called {name!r}: {did_you_mean(name, CLASSIFIERS)}; one of your own is "
-                "FILE.py:FUNCTION, and a trained classifier FILE.safetensors"
-            )
-        if classes is None:
-            raise ConfigError(f"{name} needs its number of classes: --classes 10")
+    if name.endswith(".safetensors"):
+        from sfumato.learn.classifier import load as load_classifier
+
+        model: nn.Module = load_classifier(name).network
+    else:
+        make = _import(name) if runs_code(name) else _named(name, shape, classes)
+        if weights is not None:
+            model = load_weights(make, weights, source="--weights has the state dict of --model")
+        else:
+            with initial_weights(0):
+                model = make()
+    for module in model.train().modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.eval()
+    return model
+
+
+def _named(name: str, shape: tuple[int, int, int], classes: int | None) -> Callable[[], nn.Module]:
+    if name not in CLASSIFIERS:
+        raise ConfigError(
+            f"no network is called {name!r}: {did_you_mean(name, CLASSIFIERS)}; one of your own is "
+            "FILE.py:FUNCTION, and a trained classifier FILE.safetensors"
+        )
+    if classes is None:
+        raise ConfigError(f"{name} needs its number of classes: --classes 10")
+    return lambda: make_classifier(name, shape, classes)
+
+
+def _import(name: str) -> Callable[[], nn.Module]:
+    """Import the user's own function that makes the network."""
+    source, _, function = name.rpartition(":")
+    try:
+        own = runpy.run_path(source).get(function) if source.endswith(".py") else load(name)
+    except Exception as error:
+        raise DataError(f"{name}: cannot be imported ({type(error).__name__}: {error})") from error
+    if own is None:
+        raise DataError(f"{name}: {source} has no {function!r}: name a function that it defines")
 
     def make() -> nn.Module:
-        if own is None:
-            return make_classifier(name, shape, classes or 0)
         try:
             network = own()
         except Exception as error:
@@ -61,42 +80,11 @@ def open_model(
             raise DataError(f"{name}: returned {type(network).__name__}: return an nn.Module")
         return network
 
-    if name.endswith(".safetensors"):
-        from sfumato.learn.classifier import load as load_classifier
-
-        model: nn.Module = load_classifier(name).network
-    elif weights is not None:
-        model = load_weights(make, weights, source="--weights has the state dict of --model")
-    else:
-        with initial_weights(0):
-            model = make()
-    for module in model.train().modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
-            module.eval()
-    return model
-
-
-def _import(name: str) -> Any:
-    """Import the user's own function that makes the network."""
-    source, _, function = name.rpartition(":")
-    try:
-        if not source.endswith(".py"):
-            return load(name)
-        made = runpy.run_path(source)
-        if function not in made:
-            raise DataError(f"{name}: {source} has no {function!r}: name a function that it defines")
-        return made[function]
-    except SfumatoError:
-        raise
-    except Exception as error:
-        raise DataError(f"{name}: cannot be imported ({type(error).__name__}: {error})") from error
+    return make
 
 
 def check_takes(model: nn.Module, shape: tuple[int, int, int]) -> int:
-    """Run a copy of a model on two grey images, and return the number of its classes.
-
-    Raises ConfigError: it fails on images of this shape, (C, H, W), or does not return (N, classes) logits.
-    """
+    """Run a copy of a model on two grey images, and return the number of its classes. Raises ConfigError."""
     size = "x".join(map(str, shape))
     try:
         given = copy.deepcopy(model).eval().float()(torch.full((2, *shape), 0.5))
@@ -112,8 +100,7 @@ def check_takes(model: nn.Module, shape: tuple[int, int, int]) -> int:
             f"({type(error).__name__}: {shorten(str(error))})"
         ) from error
     made = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
-    if not isinstance(given, Tensor) or len(made) != 2 or made[0] != 2:
-        raise ConfigError(
-            f"--shape {size}: the model makes {made} of two such images: it has to return (2, classes) logits"
-        )
-    return int(given.shape[1])
+    if len(made) == 2 and made[0] == 2:
+        return int(made[1])
+    said = f"the model makes {made} of two such images"
+    raise ConfigError(f"--shape {size}: {said}: it has to return (2, classes) logits")

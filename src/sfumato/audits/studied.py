@@ -30,7 +30,6 @@ _KINDS = {
     "tells": "Inference of every label of the data",
     "inference": "Inference of attributes that must stay hidden",
     "reconstruction": "Reconstruction of the original image",
-    "stored": "Naming from stored embeddings",
     "proved": "Proof",
 }
 _INTRUDER = (
@@ -55,8 +54,7 @@ def read_case(
 ) -> Case:
     """The evidence on one setting of a study, by its spec; None: the recommended one.
 
-    `path` is of the folder or file that they were read from, `threshold` for the command that repeats the
-    report.
+    `path` is of the folder or file that they were read from, `threshold` for the command of the report.
 
     Raises ConfigError: the study has no such setting, or recommends none.
     """
@@ -73,6 +71,11 @@ def read_case(
     proof, data = estimates.proofs(study, records).get(spec), study["data"]
     counted = [record.result.identities for record in mine if record.kind == "attack"]
     people = max(counted, default=proof.people if proof else None)
+    _, height, width = data["shape"]
+    tested = (
+        f"{people or 'Uncounted'} people on {data['splits']['test']:,} test images, of {data['images']:,} "
+        f"images of {width} x {height} pixels ({data['source']}). Adversaries learn from others."
+    )
     file = path / "study.json" if path.is_dir() else path
     options = f"--protection {quote(spec)} --threshold {threshold:g}"
     by_table = [("Condition", _BY_TABLE)] if advice.by_table and spec == recommended else []
@@ -84,12 +87,7 @@ def read_case(
             ("Release", " ".join(what_leaves(spec)) or spec),
             ("Recipient", f"A service that learns {study['task']['target']}. It sees every release."),
             ("Intruder", _INTRUDER),
-            (
-                "Tested on",
-                f"{people or 'Uncounted'} people on {data['splits']['test']:,} test images, of "
-                f"{data['images']:,} images of {data['shape'][2]} x {data['shape'][1]} pixels "
-                f"({data['source']}). Adversaries learn from others.",
-            ),
+            ("Tested on", tested),
             *by_table,
         ),
         risks=(
@@ -121,9 +119,9 @@ def _bound(proof: proved.Result | None, prior: float, releases: int) -> float | 
     """The most that anybody names, on average, if a guess is right with this chance; None for no proof."""
     if proof is None:
         return None
-    stated = bound_naming(as_protection(proof), _ANY, prior=prior, releases=releases)
+    stated = bound_naming(as_protection(proof), _ANY, prior=prior, releases=releases).chance
     recorded = [each.at_most for each in proof.naming if each.candidates * prior <= 1 + 1e-9]
-    least = min([stated.chance, *(recorded if releases == 1 else [])])
+    least = min([stated, *(recorded if releases == 1 else [])])
     return least if least < 1 else None
 
 
@@ -144,17 +142,16 @@ def _of_many(
         point, points = curve and curve.after(n), [each for each in every if each.releases == n]
         if not point:
             continue
-        panel = round(1 / point.chance)
+        panel, chance, secret = round(1 / point.chance), point.chance, study["task"]["sensitive"]
         chosen = " or ".join(dict.fromkeys(name for each in points for name in each.chosen))
-        secret: str = study["task"]["sensitive"]
         known: dict[str, Any] = {"people": len(point.hits.probes), "source": _source(mine, "many")}
         worst = worst_of([rate for each in points for rate in each.named])
-        worst["proved"] = _bound(proof, point.chance, n)
+        worst["proved"] = _bound(proof, chance, n)
         words = f"adversary who knows earlier releases of {panel} people at a time ({chosen})"
-        yield Risk("singling out", secret, n, words, point.named, point.chance, **known, **worst)
+        yield Risk("singling out", secret, n, words, point.named, chance, **known, **worst)
         worst = worst_of([rate for each in points for rate in each.linked])
         words = f"adversary who links the labels of two services, {panel} people at a time"
-        yield Risk("linkability", secret, n, words, point.linked, point.chance, **known, **worst)
+        yield Risk("linkability", secret, n, words, point.linked, chance, **known, **worst)
         yield _accepts(secret, n, point.accepted, "adversary who accepts a set", **known)
 
 
@@ -186,15 +183,15 @@ def _of_one(
 def _of_labels(study: Study, mine: Sequence[Record], people: int | None) -> Iterable[Risk]:
     """Every other label of the data: the task's own is there on purpose, the secret has adversaries above."""
     told = [record.result.labels for record in mine if record.kind == "tells"]
+    known: dict[str, Any] = {"people": people, "source": _source(mine, "tells")}
     for label in dict.fromkeys(label for labels in told for label in labels):
         results = [labels[label] for labels in told if label in labels]
         if label not in (study["task"]["target"], study["task"].get("sensitive")):
             counted = join([each.counted for each in results], folds=estimates.in_folds(study))
             adversary = f"textbook classifier ({results[0].adversary})"
-            rate, guessing = estimates.estimate_of(counted), [each.guessing for each in results]
-            known: dict[str, Any] = {"people": people, "images": sum(each.images for each in results)}
-            known["source"] = _source(mine, "tells")
-            yield Risk("inference", label, 1, adversary, rate, statistics.fmean(guessing), **known)
+            rate, guess = estimates.estimate_of(counted), statistics.fmean(each.guessing for each in results)
+            known["images"] = sum(each.images for each in results)
+            yield Risk("inference", label, 1, adversary, rate, guess, **known)
 
 
 def _utility(study: Study, records: Sequence[Record], spec: str) -> tuple[tuple[str, str], ...]:

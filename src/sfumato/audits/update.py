@@ -77,21 +77,18 @@ def audit_update(
     cross-entropy. It is not changed. Parameters before the update, if it has them, replace its own. `truth`
     has the images and labels behind the update, if available. `progress` is of the steps of the search.
 
-    Raises:
-        ConfigError: the model does not take images of this shape, (C, H, W), or gives no logits.
-        DataError: the update is of another model, or the truth has other images or labels.
+    Raises ConfigError: the model does not take such images, or gives no logits; DataError: the update is of
+    another model, or the truth has other images or labels.
     """
     truth, config = truth or Truth(), config or UpdateAuditConfig()
-    if (images := truth.images) is not None and (
-        images.shape[1:] != shape or len(images) != update.training.images
-    ):
+    images, labels, count = truth.images, truth.labels, update.training.images
+    if images is not None and (images.shape[1:] != shape or len(images) != count):
         raise DataError(
             f"the truth has {len(images)} images of shape {tuple(images.shape[1:])}, and the update is of "
-            f"{update.training.images} of shape {tuple(shape)}: give the images that the client trained on"
+            f"{count} of shape {tuple(shape)}: give the images that the client trained on"
         )
     classes = check_takes(model, shape)
     fitted, sent = update.fit(model)
-    labels, count = truth.labels, sent.training.images
     if labels is not None and (len(labels) != count or not 0 <= labels.min() <= labels.max() < classes):
         raise DataError(
             f"the labels are {', '.join(map(str, labels.tolist()))}: the update is of {count} images, and "
@@ -102,12 +99,9 @@ def audit_update(
     found = {"labels": _report_labels(case)}
     if (suspect := exact.detect_imprint(fitted)) is not None:
         layer, share = suspect
-        words = (
-            f"The server's model is made to read images: {share:.0%} of the rows of "
-            f"{layer} measure one thing at different thresholds (Fowl et al. 2021)."
-        )
-        figures = {"layer": layer, "share": share}
-        title = "A model made to read images"
+        title, figures = "A model made to read images", {"layer": layer, "share": share}
+        rows = f"{share:.0%} of the rows of {layer} measure one thing at different thresholds"
+        words = f"The server's model is made to read images: {rows} (Fowl et al. 2021)."
         found["imprint"] = Finding("imprint", title, "leaks", words, figures=figures)
     found["exact"] = _report_exact(case)
     if config.search is not None:
@@ -172,8 +166,7 @@ def _report_exact(case: _Case) -> Finding:
 def _read_exactly(case: _Case) -> tuple[Tensor, str]:
     """Recover images by algebra, (N, C, H, W) float, and name their source.
 
-    The gradients of several steps, or with momentum, add up: their sum has the form of one. Raises DataError
-    if no matching images were found, ConfigError if the first layer of the model cannot be read.
+    The gradients of several steps, or with momentum, add up: their sum has the form of one.
     """
     model, change, shape, training = case.model, case.update.change, case.shape, case.update.training
     if exact.detect_imprint(model) is not None:
@@ -209,10 +202,8 @@ def _report_search(case: _Case, config: InversionConfig, readable: bool, progres
     except SfumatoError as error:
         return Finding("search", title, "not shown", f"None came back: {error}.")
     unit = "1 less the cosine" if config.objective == "cosine" else "squared distance"
-    sentence = (
-        f"A search of {config.steps:,} steps found images whose update differs from the client's by "
-        f"{found.cost:.3g} ({unit}; 0 is the same update)."
-    )
+    differs = f"differs from the client's by {found.cost:.3g} ({unit}; 0 is the same update)"
+    sentence = f"A search of {config.steps:,} steps found images whose update {differs}."
     finding = report_images("search", title, sentence, found.images, case.truth.images, leaks=False)
     more = {"cost": found.cost, "steps": config.steps, "labels": found.labels.tolist()}
     return replace(finding, figures={**finding.figures, **more})
@@ -221,8 +212,7 @@ def _report_search(case: _Case, config: InversionConfig, readable: bool, progres
 def _rebuild(case: _Case, config: InversionConfig, readable: bool, progress: Progress) -> Inversion:
     """Rebuild the images of an update by one attack, knowing the client's training.
 
-    Labels are those of the truth, if known; else they are inferred from the last layer if it is `readable`,
-    or optimised with the images. Raises as gradient_inversion.invert.
+    Labels are of the truth, if known, else inferred from a `readable` last layer, or optimised, too.
     """
     training, noise, labels = case.update.training, case.update.noise, case.truth.labels
     deviation = 0.0
@@ -257,19 +247,17 @@ def _report_bound(update: Update) -> Finding:
         words = "No noise is stated, so nothing is proved: a stronger adversary may read more."
         return Finding("bound", title, "not shown", words)
     mu = math.sqrt(steps) / noise.noise_multiplier
-    bounds = {among: gaussian(1 / among, mu=mu).chance for among in _PRIORS}
-    among = 100
-    rows = tuple((f"1 in {chance:,}", f"{bound:.2%}") for chance, bound in bounds.items())
+    bounds = {str(among): gaussian(1 / among, mu=mu).chance for among in _PRIORS}
+    rows = tuple((f"1 in {int(among):,}", f"{bound:.2%}") for among, bound in bounds.items())
     caption = f"Φ(Φ⁻¹(κ) + √T/σ) with T = {steps}: Hayes et al. 2023, Theorem 2."
     words = (
-        f"Someone who guesses an image right 1 in {among} times beforehand does so in at most "
-        f"{bounds[among]:.1%} of cases after this update, if noise of σ = {noise.noise_multiplier:g} was "
+        f"Someone who guesses an image right 1 in 100 times beforehand does so in at most "
+        f"{bounds['100']:.1%} of cases after this update, if noise of σ = {noise.noise_multiplier:g} was "
         f"added to gradients clipped to {noise.clipping_norm:g} in each of its steps."
     )
     table = Table(("chance beforehand", "at most afterwards"), rows, caption)
-    verdict: Verdict = "bounded" if bounds[among] < 1 / 2 else "not shown"
-    figures = {"mu": mu, "bounds": {str(chance): bound for chance, bound in bounds.items()}}
-    return Finding("bound", title, verdict, words, table, figures=figures)
+    verdict: Verdict = "bounded" if bounds["100"] < 1 / 2 else "not shown"
+    return Finding("bound", title, verdict, words, table, figures={"mu": mu, "bounds": bounds})
 
 
 def report_images(
@@ -290,19 +278,16 @@ def report_images(
         rows = _rows((found, "came back"))
         return Finding(name, title, shown(leaks), sentence + judged, None, rows, {"images": len(found)})
     ordered = (found if in_order else found[match(truth.float(), found.float())]).float().clamp(0, 1)
-    psnr = similarity.psnr(truth.float(), ordered).clamp(max=_MOST_DECIBELS)
-    ssim = None
-    if min(truth.shape[2:]) >= _SMALLEST:
-        ssim = similarity.ssim(truth.float(), ordered).tolist()
-    back = int((psnr >= CAME_BACK).sum())
-    lines = tuple(
-        (str(number + 1), f"{psnr[number]:.1f} dB", f"{ssim[number]:.2f}" if ssim else "–")
-        for number in range(len(truth))
-    )
+    psnr = similarity.psnr(truth.float(), ordered).clamp(max=_MOST_DECIBELS).tolist()
+    large = min(truth.shape[2:]) >= _SMALLEST
+    ssim = similarity.ssim(truth.float(), ordered).tolist() if large else None
+    back = sum(each >= CAME_BACK for each in psnr)
+    said = [f"{each:.2f}" for each in ssim] if ssim else ["–"] * len(truth)
+    lines = tuple((str(n), f"{psnr[n - 1]:.1f} dB", words) for n, words in enumerate(said, 1))
     caption = "How near each image that came back is to its original."
     table = Table(("image", "PSNR", "SSIM"), lines, caption)
     words = f"{sentence} {back} of {len(truth)} came back, at {CAME_BACK:g} dB or more."
-    figures = {"images": len(found), "came_back": back, "psnr": psnr.tolist(), "ssim": ssim}
+    figures = {"images": len(found), "came_back": back, "psnr": psnr, "ssim": ssim}
     pictures = _rows((truth, "original"), (ordered, "came back"))
     return Finding(name, title, shown(back > 0), words, table, pictures, figures)
 
@@ -341,6 +326,7 @@ def _sentence(case: _Case, found: Mapping[str, Finding]) -> str:
 
 def _changes(update: Update, found: Mapping[str, Finding]) -> list[str]:
     leaks = {name for name in found if found[name].verdict == "leaks"}
+    little = update.noise is not None and found["bound"].verdict != "bounded"
     advice = {
         "Take models from a party that clients trust, and let each client audit a model first.": (
             "imprint" in leaks
@@ -348,9 +334,7 @@ def _changes(update: Update, found: Mapping[str, Finding]) -> list[str]:
         "Train with DP-SGD, such as Opacus, and audit again with its noise: nothing else proves anything.": (
             update.noise is None
         ),
-        "Add more noise, or make fewer steps between updates: the bound says little as it is.": (
-            update.noise is not None and found["bound"].verdict != "bounded"
-        ),
+        "Add more noise, or make fewer steps between updates: the bound says little as it is.": little,
         "Begin the network with a convolution, not with a linear layer: that prevents exact reading, and "
         "nothing else.": "exact" in leaks,
         "Add updates up before the server sees them (secure aggregation): then it reads a batch of all "

@@ -50,8 +50,7 @@ def begin(path: Path, schema: str, marks: Marks, *, page_size: int = 0) -> Itera
 def connect(path: Path, *, any_thread: bool = False) -> sqlite3.Connection:
     """Opens an existing database; whatever is committed to it survives a power cut.
 
-    Transactions are begun by hand, and wait a minute for another process. With `any_thread`, other threads
-    may use the connection, one at a time.
+    Transactions wait a minute for another process. With `any_thread`, other threads may use it in turn.
     """
     database = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=not any_thread)
     database.execute("pragma synchronous = full")

@@ -1,7 +1,7 @@
 """Memory that this process frees, and needs again at once; and a bound of what it may take.
 
 glibc returns every large tensor to the system when it is freed, and allocates the next one anew, zeroed page
-by page: nearly half of the time of a training step on small images (benchmarks/episode.py).
+by page: nearly half of the time of a training step on small images (docs/speed.md).
 """
 
 import ctypes
@@ -25,8 +25,7 @@ _blocks = 0  # open, in all threads
 def keep_freed() -> Iterator[None]:
     """Keeps freed memory for the next need, with glibc; the end of the outermost block returns it.
 
-    The kept memory grows over hours, since aligned tensors do not always fit into freed ones: a long job
-    should call `give_back` at times.
+    It grows over hours, as aligned tensors do not always fit into freed ones: call `give_back` at times.
     """
     global _blocks
     with _lock:

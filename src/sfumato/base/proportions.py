@@ -29,7 +29,6 @@ def trials_of_people(hits: Sequence[float], probes: Sequence[float]) -> float:
     The variance is that between people (the ratio estimator of a cluster sample: Cochran 1977, Sec. 9.7).
     While few probes are hits it tells little: it counts as if one more person were named in all of theirs. So
     without a hit a person is one trial (fewer if some have more probes), and a probe is one at most.
-
     `hits` and `probes` are (P,), of each person, with a probe in all at least.
     """
     total, people = sum(probes), len(probes)
@@ -54,8 +53,7 @@ def over_people(hits: Sequence[float], probes: Sequence[float]) -> tuple[float, 
 def upper_end_over_people(hits: Sequence[float], probes: Sequence[float], *, error: float) -> float:
     """The bound that the true share exceeds with this probability at most: Clopper & Pearson 1934.
 
-    It is never under that of as many people without a hit: more photographs of them show no less. The error
-    is from 0 to 1, both excluded.
+    It is never under that of as many people without a hit: more photographs of them show no less.
     """
     from scipy.special import betaincinv  # type: ignore[import-untyped]
 

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
-from sfumato.errors import ConfigError, did_you_mean
+from sfumato.errors import ConfigError, SpecError, did_you_mean, shorten
 
 GROUPS = ("protections", "adversaries", "learners", "encoders", "measures")
 
 _Thing = TypeVar("_Thing")
 Added = tuple[str, str, Any]  # group, name and thing, of `register`
+Reader = tuple[Callable[[str], Any], str]  # reads the text of a value, and what that has to be, in words
 _TABLES: dict[str, dict[str, Any]] = {}  # group -> name -> thing
 _ADDED: list[Added] = []
 
@@ -24,11 +25,7 @@ def register(group: str, name: str, thing: Any) -> None:
 
     The program and its workers see it from now on. An installed package needs no call: an entry point
     `sfumato.GROUP` of that name does the same in every process. Raises ConfigError if the name is taken.
-
-    Args:
-        group: of GROUPS.
-        name: in specs and study files.
-        thing: see docs/guides/own-parts.md; or a reference "package.module:name" to it.
+    `thing`: see docs/guides/own-parts.md; or a reference to it.
     """
     if group not in GROUPS:
         raise ConfigError(f"register: no group {group!r}: {did_you_mean(group, GROUPS)}")
@@ -58,6 +55,23 @@ def load(reference: str) -> Any:
     """Imports the object that "package.module:name" names."""
     module, _, name = reference.partition(":")
     return getattr(import_module(module), name)
+
+
+def read_settings(name: str, text: str, readers: Mapping[str, Reader]) -> Iterator[tuple[str, Any]]:
+    """Reads the rest of a spec: "a=1,2,b=3" -> (a, 1), (a, 2), (b, 3). `name` is for errors, SpecError."""
+    key = None
+    for part in text.split(",") if text.strip() else []:
+        left, equals, right = map(str.strip, part.partition("="))
+        key, value = (left, right) if equals else (key, left)
+        if key is None or not value:
+            raise SpecError(f"{name}: {shorten(part)!r} is not key=value: write {name}:key=value,key=value")
+        if key not in readers:
+            known = did_you_mean(key, readers) if readers else "it takes no parameters"
+            raise SpecError(f"{name}: no parameter {shorten(key)!r}: {known}")
+        try:
+            yield key, readers[key][0](value)
+        except ValueError:
+            raise SpecError(f"{name}: {key}={shorten(value)} is not {readers[key][1]}") from None
 
 
 class Registry(Mapping[str, _Thing]):

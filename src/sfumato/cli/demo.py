@@ -181,7 +181,7 @@ def of_own_images(
 
 
 def _frozen(images: "Tensor") -> tuple[str, str]:
-    """Choose the encoder for images with few per class, as studies/encoders.py did on Caltech-101's."""
+    """Choose the encoder for images with few per class, as studies/encoders.py at 2f64c651 did."""
     from sfumato.networks.encoders.efficient_net import LITES
     from sfumato.study.preflight import LITE, photographs
 

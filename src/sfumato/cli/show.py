@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from sfumato.base.files import check_writable, printable
@@ -99,9 +106,7 @@ def print_settings(kind: str) -> NoReturn:
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
-Check = Annotated[
-    bool, typer.Option("--check", help="Estimate the precision and the time of a run on this data, and stop.")
-]
+Check = Annotated[bool, typer.Option("--check", help="Say what this data can show, and stop: train nothing.")]
 Yes = Annotated[
     bool, typer.Option("--yes", help="Go on without asking if this data is too small for the question.")
 ]
@@ -115,9 +120,10 @@ PrintConfig = Annotated[
 
 
 def bars() -> Progress:
-    """Make progress bars with counts and elapsed time, on standard error."""
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    return Progress(*columns, console=stderr())
+    """Make progress bars with counts, elapsed time and about the time that is left, on standard error."""
+    times = (TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("left"))
+    columns = (BarColumn(), MofNCompleteColumn(), *times, TextColumn("{task.description}"))
+    return Progress(*columns, console=stderr(), speed_estimate_period=math.inf)
 
 
 @contextmanager
@@ -180,18 +186,21 @@ def run_study(
     from sfumato.study import preflight, report, run
 
     require("a study", "study", "sklearn", "matplotlib", "jinja2")
-    machine = preflight.measure(prepared.config, prepared.data[0].images.shape[1], engine)
-    made = preflight.look(prepared.config, prepared.data, machine)
+    looked = [preflight.look(part.config, part.data) for part in prepared.variants]
     for sentence in prepared.notes if check else ():  # a run says them itself
         note(sentence)
+    say = print if check else note
     if check and as_json:
-        print_json(made.as_json())
+        print_json([made.as_json() for made in looked] if prepared.others else looked[0].as_json())
     else:
-        preflight.show(made, print if check else note, options=options)
+        for part, made in zip(prepared.variants, looked, strict=True):
+            if part.varied:
+                say(part.config.title)
+            preflight.show(made, say, options=options)
     if check:
         return
     check_writable(directory, folder=True)
-    if not made.fits:
+    if not all(made.fits for made in looked):
         go_on(yes=yes)
     held = 0 if prepared.config.pictures else report.holding_pictures(directory)
     if held:
@@ -229,7 +238,15 @@ def conclude(directory: Path, path: Path, *, artefacts: str | None = None, as_js
     from sfumato.study import report
     from sfumato.study.choose import recommend, use
 
-    study, records = report.load(directory)
+    (study, records), *others = loaded = report.load_all(directory)
+    if others:
+        if as_json:
+            print_json([report.as_json(*each) for each in loaded])
+            return
+        for number, (study, records) in enumerate(loaded, 1):
+            lines = recommend.recommend(study, records).lines
+            print("\n".join([study["title"], *lines, f"report: {report.page_of(path.parent, number)}"]))
+        return
     if study.get("board") and not as_json:
         from sfumato.study.board import join
 

@@ -128,12 +128,12 @@ def report(
     if protection is not None or threshold is not None:
         raise ConfigError("--protection and --threshold belong to --for dpo: add that, or leave them out")
     path = reports.write(directory, pictures=not no_pictures)
-    study, records = reports.load(directory)
     if pdf is not None:
-        page = reports.render(study, records, summary=True, pictures=not no_pictures)
+        page = reports.render(*reports.load(directory), summary=True, pictures=not no_pictures)
         reports.write_pdf(page, pdf)
     if as_json:
-        print(json.dumps(reports.as_json(study, records), indent=1, ensure_ascii=False))
+        told = [reports.as_json(*loaded) for loaded in reports.load_all(directory)]
+        print(json.dumps(told if len(told) > 1 else told[0], indent=1, ensure_ascii=False))
         return
     conclude(directory, path)
     if pdf is not None:

@@ -114,7 +114,7 @@ def _channels_last(tensor: Tensor) -> Tensor:
 
 
 def fastest(learner: Learner, inner: Inner, device: torch.device, frame: Frame | None = None) -> str:
-    """The fastest way to compute contributions, as measured (benchmarks/meta.py): one of WAYS.
+    """The fastest way to compute contributions, as measured (benchmarks/learning.py): one of WAYS.
 
     A processor has no fast convolution with different weights for each image: tasks are computed one by one
     there, and spread over its cores, except for networks so small that calls cost more than arithmetic.

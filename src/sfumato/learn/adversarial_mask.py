@@ -25,27 +25,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato import artefacts
 from sfumato.base.hardware import autocast, device_of, to_device
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler, Shape, largest, seed_of
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch
+from sfumato.learn import method
 from sfumato.learn.augmentation import augment
 from sfumato.learn.fit import Progress, Run, adam, fit
-from sfumato.learn.method import (
-    Names,
-    Precision,
-    as_input,
-    check_least,
-    check_shape,
-    classes_of,
-    codes_of,
-    count_in_words,
-    in_batches,
-    load_model,
-    training_card,
-)
 from sfumato.learn.private_feature import reverse_gradient
 from sfumato.learn.start import begin
 from sfumato.networks import Conv4, Predictor, UNet
@@ -67,12 +54,6 @@ class MaskConfig:
     The paper gives `keep`, `predictor_batches` and the networks.
 
     Attributes:
-        keep: the share of the pixels to reveal, above 0 and below 1.
-        adversarial: False trains without adversarial steps, the paper's baseline.
-        predictor_batches: main steps before each adversarial one.
-        masker_width: filters of the U-Net at full resolution; twice as many after each halving.
-        levels: how often it halves.
-        selection: "straight-through", masks of 0 and 1; or "soft", the paper's: see `split`.
         anneal_from: the share revealed in the first epoch; it falls to `keep` over the first half of the
             epochs. None: `keep` from the start.
         against: the weight of the reversed gradient of an Adversary, who distinguishes people by the shown
@@ -82,15 +63,15 @@ class MaskConfig:
             which the networks are then trained, without the paper's adversarial steps.
     """
 
-    keep: float = 0.25
-    adversarial: bool = True
-    predictor_batches: int = 3
+    keep: float = 0.25  # the share of the pixels to reveal, above 0 and below 1
+    adversarial: bool = True  # False trains without adversarial steps, the paper's baseline
+    predictor_batches: int = 3  # main steps before each adversarial one
     batch: int = 64
     epochs: int = 20
     learning_rate: float = 1e-3
-    masker_width: int = 16
-    levels: int = 3
-    selection: str = "straight-through"
+    masker_width: int = 16  # filters of the U-Net at full resolution; twice as many after each halving
+    levels: int = 3  # how often it halves
+    selection: str = "straight-through"  # masks of 0 and 1; or "soft", the paper's: see `split`
     anneal_from: float | None = None
     flips: bool = False
     against: float = 0.0
@@ -106,7 +87,7 @@ class MaskConfig:
             raise ConfigError(
                 f"anneal_from={self.anneal_from:g}: from keep={self.keep:g} to 1, or null to begin with keep"
             )
-        check_least(self, batch=2, predictor_batches=1, epochs=1, masker_width=1, levels=1, against=0)
+        method.check_least(self, batch=2, predictor_batches=1, epochs=1, masker_width=1, levels=1, against=0)
         for name, known in (("selection", SELECTIONS), ("values", RELEASES)):
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name}={getattr(self, name)}: choose {' or '.join(known)}")
@@ -134,79 +115,63 @@ def adversarial_at(config: MaskConfig, step: int) -> bool:
     return config.adversarial and step % (config.predictor_batches + 1) == config.predictor_batches
 
 
-class MaskModel(nn.Module):
-    """A masker, and the classifier that was trained with it. State: their weights."""
+class MaskModel(method.Model):
+    """A masker, and the classifier that was trained with it, for `protect.parse("mask:artefact=PATH")`."""
 
-    def __init__(self, masker: UNet, predictor: Predictor, *, card: dict[str, Any]) -> None:
-        super().__init__()
-        self.masker, self.predictor, self.card = masker, predictor, card
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    kind = KIND
+    masker: UNet
+    predictor: Predictor
 
     @property
     def keep(self) -> float:
         """The share of pixels of its training."""
         return float(self.card["config"]["keep"])
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names that the predictor chooses among."""
-        return tuple(self.card["classes"])
-
     def scores(self, images: Tensor) -> Tensor:
         """The soft mask. (N, C, H, W) uint8 of the training's size -> (N, 1, H, W) float32 in [0, 1]."""
         check_batch(images)
-        check_shape(images, self.card["shape"], "mask")
+        method.check_shape(images, self.card["shape"], "mask")
         self.eval()
         return pixel_scores(self.masker, images.to(device_of(self))).to(images.device)
 
     def mask_images(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> the images that a device would send; 255 for each shown pixel of a shape."""
+        sends = self.card["config"]["values"]
         count = pixels_shown(self.keep, (images.shape[2], images.shape[3]))
-        values, shown = reveal(images, self.scores(images), count=count, soft=self.sends == "soft")
-        return shown.expand_as(images).byte() * 255 if self.sends == "shape" else values
+        values, shown = reveal(images, self.scores(images), count=count, soft=sends == "soft")
+        return shown.expand_as(images).byte() * 255 if sends == "shape" else values
 
-    @property
-    def sends(self) -> str:
-        """The `values` of the releases of its training: see MaskConfig."""
-        return str(self.card["config"]["values"])
-
-    @torch.no_grad()
     def classify(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 masked images -> (N,) int64, indices of `classes`."""
-        device = device_of(self.eval())
 
         def guess(part: Tensor) -> Tensor:
-            with autocast(self.card["precision"], device):
-                logits: Tensor = self.predictor(as_input(part, device))
+            with autocast(self.card["precision"], part.device):
+                logits: Tensor = self.predictor(method.as_input(part, part.device))
             return logits.float().argmax(1)
 
-        return in_batches(guess, released).to(released.device)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model as an artefact for `protect.parse("mask:artefact=PATH")`."""
-        artefacts.save(path, self.state_dict(), {"kind": KIND, **self.card})
+        return self.infer(guess, released)
 
 
 class _Card(MaskCard):
     """The card of both networks: the device side needs less."""
 
     config: MaskConfig  # type: ignore[assignment]
-    classes: Names
-    precision: Precision
+    classes: method.Names
+    precision: method.Precision
 
 
 def load(path: str | os.PathLike[str]) -> MaskModel:
-    """Reads a model that `MaskModel.save` wrote. Raises ArtefactError: damaged, foreign, of another kind."""
+    """Reads a saved model. Raises ArtefactError for any other file."""
 
     def make(card: dict[str, Any]) -> MaskModel:
         return make_untrained(card, MaskConfig(**card["config"]), seed=0)
 
-    return load_model(path, kind=KIND, schema=_Card, untrained=make)
+    return method.load_model(path, kind=KIND, schema=_Card, untrained=make)
 
 
 def evaluate(model: MaskModel, data: LabelledImages) -> float:
     """The share of images that the predictor names by the pixels that a device would show."""
-    codes = codes_of(data, model.card["target"], model.classes, "mask")
+    codes = method.codes_of(data, model.card["target"], model.classes, "mask")
     return (model.classify(model.mask_images(data.images)) == codes).double().mean().item()
 
 
@@ -216,7 +181,7 @@ def make_untrained(card: dict[str, Any], config: MaskConfig, *, seed: int) -> Ma
     with initial_weights(seed):
         masker = make_masker(channels, width=config.masker_width, levels=config.levels)
         predictor = Predictor((channels, height, width), len(card["classes"]))
-    return MaskModel(masker, predictor, card=card)
+    return MaskModel(card, masker=masker, predictor=predictor)
 
 
 class Adversary(nn.Module):
@@ -261,7 +226,7 @@ def episodes_of_people(people: LabelledImages, sensitive: str, *, batch: int) ->
     there = int((label.codes.unique(return_counts=True)[1] >= 2).sum())
     if there < 2:
         raise DataError(
-            f"{people.name}: {count_in_words(there)} of label {sensitive!r} with two images, and an "
+            f"{people.name}: {method.count_in_words(there)} of label {sensitive!r} with two images, and an "
             "adversary learns to distinguish people: choose another label, or add images"
         )
     way = max(2, min(there, batch // 2))
@@ -283,7 +248,7 @@ def train(
     losses: Callable[[Tensor], None] | None = None,
     device: torch.device | None = None,
 ) -> MaskModel:
-    """Trains masker and predictor and returns them as of the best epoch.
+    """Trains masker and predictor and returns them as of the best epoch. See also learn.method.
 
     Args:
         data: clean images to train on.
@@ -292,16 +257,25 @@ def train(
         people: images with that label, for the adversary; they need not have the target. None for `data`.
         validation: other images of the same classes. Their accuracy under the mask of `keep` chooses the best
             epoch, with an adversary among those of the second half; None for the last epoch.
-        seed, checkpoint, progress, losses, device: see learn.method.
 
     Raises DataError and ConfigError for what `trainable` refuses, and for people whom no adversary needs.
     """
     classes = trainable(data, config, target, validation)  # fails now, not after an epoch
-    codes = codes_of(data, target, classes, "mask")
+    codes = method.codes_of(data, target, classes, "mask")
     people = data if people is None else people
-    sampler = _sampler(people, config, target=target, sensitive=sensitive, shape=data.images.shape[1:])
+    if (config.against > 0) != (sensitive is not None):
+        raise ConfigError(
+            f"against={config.against:g} and sensitive={sensitive}: give both, a weight and the label that "
+            "names the person, or neither"
+        )
+    sampler = None  # of the adversary's episodes
+    if sensitive is not None:
+        if sensitive == target:
+            raise DataError(f"{target!r} is target and sensitive: a mask cannot both show and hide it")
+        method.check_shape(people.images, data.images.shape[1:], "mask", f"{people.name}: ")
+        sampler = episodes_of_people(people, sensitive, batch=config.batch)
     own = {"classes": list(classes), "target": target, "sensitive": sensitive, "validation": validation}
-    card = training_card(data, config, seed=seed, device=device, **own)
+    card = method.training_card(data, config, seed=seed, device=device, **own)
     card["people"] = None if sampler is None else people.digest
     model = make_untrained(card, config, seed=seed)
     training = Training(model, config, device=device)
@@ -339,32 +313,11 @@ def train(
     return model
 
 
-def _sampler(
-    people: LabelledImages, config: MaskConfig, *, target: str, sensitive: str | None, shape: torch.Size
-) -> Sampler | None:
-    """The adversary's episodes; None without an adversary."""
-    if (config.against > 0) != (sensitive is not None):
-        raise ConfigError(
-            f"against={config.against:g} and sensitive={sensitive}: give both, a weight and the label that "
-            "names the person, or neither"
-        )
-    if sensitive is None:
-        return None
-    if sensitive == target:
-        raise DataError(f"{target!r} is target and sensitive: a mask cannot both show and hide it")
-    check_shape(people.images, shape, "mask", f"{people.name}: ")
-    return episodes_of_people(people, sensitive, batch=config.batch)
-
-
 def trainable(
     data: LabelledImages, config: MaskConfig, target: str, *others: LabelledImages | None
 ) -> tuple[str, ...]:
-    """The classes of the training images, if a mask can be trained on them.
-
-    Raises DataError for one class, for classes that only others have, and for images that are too small, and
-    ConfigError if `keep` is less than a pixel of these images.
-    """
-    classes = classes_of(data, target, "mask", *others)
+    """The classes of the training images, if a mask can be trained on them. Raises DataError, ConfigError."""
+    classes = method.classes_of(data, target, "mask", *others)
     height, width = data.images.shape[2:]
     least = max(2**config.levels, 16)
     if min(height, width) < least:
@@ -445,7 +398,7 @@ class Training:
         revealed, _ = self._mask(people)
         with self._autocast():
             restored, embedded = adversary(reverse_gradient(revealed, self._config.against))
-        restoring = functional.mse_loss(restored, as_input(people, self.run.device))
+        restoring = functional.mse_loss(restored, method.as_input(people, self.run.device))
         return self.run.minimise(loss + (restoring + adversary.naming_loss(embedded, way)))
 
     def obfuscator_step(self, images: Tensor) -> Tensor:
@@ -467,7 +420,7 @@ class Training:
 
     def _mask(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """(B, C, H, W) uint8 -> x_p and x_o, float32; for a shape, the masks themselves."""
-        ready = as_input(images, self.run.device)
+        ready = method.as_input(images, self.run.device)
         with self._autocast():
             unbounded = self.model.masker(ready)
         scores = unbounded.float().sigmoid()

@@ -3,21 +3,24 @@
 Classes differ, and few are measured: so a rate has an interval over CLASSES, however many images they have.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sfumato.base.proportions import of_groups
 from sfumato.learn.code_prototypes import CodePrototypes, measure_spread
-from sfumato.learn.gallery import gallery_of_support
-from sfumato.learn.refusal import Interval, Refusal, is_useful, threshold_of
+from sfumato.learn.gallery import gallery_of_support, squares
+from sfumato.learn.refusal import Interval, Refusal
 from sfumato.protect.code import Code
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+ACCEPTED = 0.95  # share of queries of enrolled classes that a refusal accepts
+LEAST_REFUSED = 0.1  # the least share of queries of other classes that a useful refusal refuses
 _MOST_CLASSES = 60  # measured
 _QUERIES = 10  # of a class, at most
 _SUPPORTS = 40  # of a class, on average
@@ -65,12 +68,13 @@ def measure_refusal(
     way = min(way, len(images) - 1)
     if way < 2:
         return None, f"{len(images)} classes of validation images: a refusal is measured with three or more"
-    trials = _trials(draw, images, embeddings, weights, codes, way=way, shot=shot)
+    trials = _Trials(draw, images, embeddings, weights, codes, way=way, shot=shot)
     threshold = threshold_of(trials.own())
     # The rates of a class are by the threshold of the others: its own images would have chosen it.
-    thresholds = np.array([threshold_of(trials.own(without=each)) for each in range(len(images))])
-    accepted, refused = trials.rates(way, thresholds)
-    if not is_useful(accepted.share, refused.share):
+    accepted, refused = trials.rates(
+        np.array([threshold_of(trials.own(each)) for each in range(len(images))])
+    )
+    if refused.share < max(LEAST_REFUSED, 2 * (1 - accepted.share)):
         return None, (
             f"it would refuse {refused.share:.0%} of queries of other classes, and {1 - accepted.share:.0%} "
             f"of those of {way} enrolled ones"
@@ -78,94 +82,93 @@ def measure_refusal(
     return Refusal(threshold, len(images), way, shot, accepted, refused), ""
 
 
-class _Trials(NamedTuple):
-    """Galleries of some of K classes, each with Q queries of all classes.
+def threshold_of(own: np.ndarray) -> float:
+    """The threshold that accepts 95% of queries by their scaled distances from their own class.
 
-    Attributes:
-        classes: (Q,) of the images.
-        enrolled: (T, N) the classes of each gallery.
-        distances: (T, Q, N) squared, each divided by the scale of the class's examples; nan for
-            images that are examples of the gallery.
+    Half-way to the next larger distance: codes of a few bits have few distances, and rounding must not decide
+    which of them are accepted.
+    """
+    own = np.sort(own)
+    largest = own[math.ceil(ACCEPTED * len(own)) - 1]
+    above = own[own > largest * (1 + 1e-5) + 1e-9]
+    return float((largest + above[0]) / 2 if len(above) else largest * (1 + 1e-5) + 1e-9)
+
+
+class _Trials:
+    """Galleries of `way` of K classes at a time, of `shot` examples each, and queries of all classes.
+
+    State: the classes of the (Q,) queries, the (T, way) enrolled ones, and the (T, Q, way) squared distances,
+    divided by the scale of the class's examples; nan for images that are examples of the gallery.
     """
 
-    classes: np.ndarray
-    enrolled: np.ndarray
-    distances: np.ndarray
+    def __init__(
+        self,
+        draw: np.random.Generator,
+        images: Sequence[np.ndarray],
+        embeddings: np.ndarray,
+        weights: np.ndarray,
+        codes: CodePrototypes | None,
+        *,
+        way: int,
+        shot: int,
+    ) -> None:
+        asked = [rows[:_QUERIES] for rows in images]
+        queries, self._way = np.concatenate(asked), way
+        self._classes = np.repeat(np.arange(len(asked)), [len(each) for each in asked])
+        enrolled, distances = [], []
+        for number in range(max(len(images), _SUPPORTS * len(images) // way)):
+            first = number % len(images)  # so that each is enrolled
+            others = draw.permutation(np.delete(np.arange(len(images)), first))
+            chosen = np.array([first, *others[: way - 1]])
+            # All but one, which is the query and so never among the examples.
+            rows = [np.delete(images[each], draw.integers(len(asked[each]))) for each in chosen]
+            support = np.stack([draw.permutation(each)[:shot] for each in rows])
+            gallery = gallery_of_support(embeddings, support, weights, codes)
+            scaled = squares(embeddings[queries][:, None] - gallery.vectors) / (1 + 1 / gallery.shots)
+            scaled[np.isin(queries, support)] = np.nan
+            enrolled.append(chosen)
+            distances.append(scaled)
+        self._enrolled, self._distances = np.stack(enrolled), np.stack(distances)
 
     def own(self, without: int | None = None) -> np.ndarray:
         """The distances of images, but for those of a class, from the prototypes of their own classes."""
-        own = self.enrolled[:, None, :] == self.classes[:, None]
-        own &= (self.classes != without)[:, None]
-        found: np.ndarray = self.distances[own & np.isfinite(self.distances)]
-        return found
+        own = self._enrolled[:, None, :] == self._classes[:, None]
+        own &= (self._classes != without)[:, None]
+        return np.asarray(self._distances[own & np.isfinite(self._distances)])
 
-    def rates(self, count: int, thresholds: np.ndarray) -> list[Interval]:
-        """The accepted and the refused share among `count` classes, with the threshold of each, (K,).
+    def rates(self, thresholds: np.ndarray) -> list[Interval]:
+        """The accepted and the refused share among `way` classes, with the threshold of each, (K,).
 
         The variance is that of the jackknife (Efron & Stein 1981) over classes, enrolled and others.
         """
-        classes, number = self.classes, int(self.classes.max()) + 1
+        classes, number = self._classes, len(thresholds)
         hits, asked = np.zeros((len(classes), number)), np.zeros((len(classes), number))
-        for enrolled, distances in zip(self.enrolled, self.distances, strict=True):
+        for enrolled, distances in zip(self._enrolled, self._distances, strict=True):
             hits[:, enrolled] += distances <= thresholds[classes, None]
             asked[:, enrolled] += np.isfinite(distances)
         missed = 1 - np.divide(hits, asked, out=np.full_like(hits, np.nan), where=asked > 0)
-        shares = _shares(missed, classes, count)
         others = [classes != each for each in range(number)]
-        parts = np.stack([_shares(missed[own], classes[own], count) for own in others])  # (K, 2, count + 1)
-        if count == number - 1:  # without a class, no other is left to refuse
-            parts[:, 1, count] = parts[:, 1, count - 1]
-        variances = parts[:, :, count].var(0) * (number - 1)
-        trials, both = _TRIALS * number, zip(shares[:, count].tolist(), variances.tolist(), strict=True)
-        return [Interval(each, *of_groups(each, by, groups=number, trials=trials)) for each, by in both]
+        parts = np.stack([_shares(missed[own], classes[own], self._way) for own in others])  # (K, 2)
+        shares, variances = _shares(missed, classes, self._way), parts.var(0) * (number - 1)
+        more, both = {"groups": number, "trials": _TRIALS * number}, zip(shares, variances, strict=True)
+        return [Interval(float(each), *of_groups(float(each), float(by), **more)) for each, by in both]
 
 
-def _trials(
-    draw: np.random.Generator,
-    images: Sequence[np.ndarray],
-    embeddings: np.ndarray,
-    weights: np.ndarray,
-    codes: CodePrototypes | None,
-    *,
-    way: int,
-    shot: int,
-) -> _Trials:
-    """Enrols `way` classes at a time, of `shot` examples each, and queries some images of all classes."""
-    asked = [rows[:_QUERIES] for rows in images]
-    queries, classes = np.concatenate(asked), np.repeat(np.arange(len(asked)), [len(each) for each in asked])
-    enrolled, distances = [], []
-    for number in range(max(len(images), _SUPPORTS * len(images) // way)):
-        first = number % len(images)  # so that each is enrolled
-        others = draw.permutation(np.delete(np.arange(len(images)), first))
-        chosen = np.array([first, *others[: way - 1]])
-        # All but one, which is the query and so never among the examples.
-        rows = [np.delete(images[each], draw.integers(len(asked[each]))) for each in chosen]
-        support = np.stack([draw.permutation(each)[:shot] for each in rows])
-        gallery = gallery_of_support(embeddings, support, weights, codes)
-        away = embeddings[queries][:, None] - gallery.vectors
-        scaled = np.einsum("qnd,qnd->qn", away, away) / (1 + 1 / gallery.shots)
-        scaled[np.isin(queries, support)] = np.nan
-        enrolled.append(chosen)
-        distances.append(scaled)
-    return _Trials(classes, np.stack(enrolled), np.stack(distances))
-
-
-def _shares(missed: np.ndarray, classes: np.ndarray, most: int) -> np.ndarray:
-    """The accepted and the refused shares among 0 to `most` classes: (2, most + 1), means over classes.
+def _shares(missed: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
+    """The accepted and the refused share among `count` classes, or all others there are: means over classes.
 
     `missed`: (Q, K) how often each image of (Q,) classes is not accepted by a prototype of each class.
     """
-    # (Q, most + 1): the mean over all sets of that many other classes, how often none of them accepts.
-    none = np.zeros((len(classes), most + 1))
+    # (Q, count + 1): the mean over all sets of 0 and more other classes, how often none of them accepts.
+    none, kinds = np.zeros((len(classes), count + 1)), np.unique(classes)
     none[:, 0] = 1
-    seen, counts = np.zeros((len(classes), 1)), np.arange(1, most + 1)
-    for each in np.unique(classes):
+    seen, counts = np.zeros((len(classes), 1)), np.arange(1, count + 1)
+    for each in kinds:
         other = classes != each
         seen[other] += 1
         share = np.minimum(counts / seen[other], 1)
         before = none[other]
         none[other, 1:] = (1 - share) * before[:, 1:] + share * missed[other, each, None] * before[:, :-1]
-    own = missed[np.arange(len(classes)), classes, None]
-    accepted = np.hstack([none[:, :1], 1 - own * none[:, :-1]])
-    both = np.stack([accepted, none], 1)  # (Q, 2, most + 1)
-    return np.asarray(np.mean([np.nanmean(both[classes == each], 0) for each in np.unique(classes)], 0))
+    own = missed[np.arange(len(classes)), classes]
+    both = np.column_stack([1 - own * none[:, count - 1], none[:, min(count, len(kinds) - 1)]])  # (Q, 2)
+    return np.asarray(np.mean([np.nanmean(both[classes == each], 0) for each in kinds], 0))

@@ -29,23 +29,8 @@ from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.episodes import seed_of
 from sfumato.errors import DataError
 from sfumato.images import to_float
-from sfumato.learn import fit
+from sfumato.learn import fit, method
 from sfumato.learn.augmentation import POLICIES, apply, augment, mixup
-from sfumato.learn.method import (
-    Names,
-    Precision,
-    Spec,
-    check_known,
-    check_least,
-    check_shape,
-    classes_of,
-    codes_of,
-    in_batches,
-    load_model,
-    make_portable,
-    protection_of,
-    training_card,
-)
 from sfumato.learn.of_vectors import logistic_regression
 from sfumato.learn.start import START_FIELD, begin
 from sfumato.networks.classifiers import CLASSIFIERS, check_network, make_classifier
@@ -54,7 +39,6 @@ from sfumato.networks.weights import initial_weights
 from sfumato.protect import Protection, parse
 from sfumato.protect.release import artefact_of
 
-_KIND, _CHECKPOINT = "classifier", "classifier checkpoint"
 _COPIES = 4  # releases of an image for a linear layer, if each is different
 
 OPTIMISERS = ("adam", "sgd")
@@ -73,8 +57,6 @@ class ClassifierConfig:
             before, see networks.pretrained, with a linear layer on it.
         optimiser: "adam", or "sgd": Nesterov momentum of 0.9, weight decay of 5e-4, and a rate that falls to
             0 along a cosine over all epochs; the SemSim paper has 0.1 for it.
-        policy: see `augmentation.apply`.
-        mixup: whether images, and their labels, are mixed with others of the batch, see `augmentation`.
     """
 
     network: str = "predictor"
@@ -86,15 +68,15 @@ class ClassifierConfig:
     optimiser: str = "adam"
     flips: bool = False
     shifts: int = 0
-    policy: str = "none"
-    mixup: bool = False
+    policy: str = "none"  # see `augmentation.apply`
+    mixup: bool = False  # whether images, and their labels, are mixed with others of the batch
     precision: str = "auto"
 
     def __post_init__(self) -> None:
         check_network(self.network, CLASSIFIERS, what="network")
-        check_least(self, batch=2, epochs=1, patience=1, shifts=0)
-        check_known("optimiser", self.optimiser, OPTIMISERS)
-        check_known("policy", self.policy, POLICIES)
+        method.check_least(self, batch=2, epochs=1, patience=1, shifts=0)
+        method.check_known("optimiser", self.optimiser, OPTIMISERS)
+        method.check_known("policy", self.policy, POLICIES)
 
 
 @dataclass(frozen=True)
@@ -114,28 +96,21 @@ class Accuracy:
     def of(cls, guesses: Tensor, codes: Tensor, spec: str) -> "Accuracy":
         """The accuracy of (N,) guesses of the (N,) codes."""
         right = guesses == codes
-        halves = (_share_of(right[0::2]), _share_of(right[1::2])) if len(right) > 1 else ()
-        chance = int(codes.bincount().max()) / len(codes)
-        return cls(*_share_of(right), len(codes), chance, spec, halves)
+        parts = [right] if len(right) < 2 else [right, right[0::2], right[1::2]]
+        hits = [(int(part.sum()), len(part)) for part in parts]
+        every, *halves = ((number / of, *wilson(number, of)) for number, of in hits)
+        return cls(*every, len(right), int(codes.bincount().max()) / len(codes), spec, tuple(halves))
 
     def __str__(self) -> str:
         low, high = 100 * self.low, 100 * self.high
         return f"{100 * self.mean:.1f}% ({low:.1f} to {high:.1f}; {self.images:,} images, {self.spec})"
 
 
-class ClassifierModel(nn.Module):
-    """A network from released images to classes. State: its weights."""
+class ClassifierModel(method.Model):
+    """A network from released images to classes."""
 
-    def __init__(self, network: nn.Module, *, card: dict[str, Any]) -> None:
-        super().__init__()
-        self.network = network
-        self.card = card
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names that it chooses among."""
-        return tuple(self.card["classes"])
+    kind = "classifier"
+    network: nn.Module
 
     def forward(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, classes) float32 logits."""
@@ -147,24 +122,17 @@ class ClassifierModel(nn.Module):
             logits = self.network(images.contiguous(memory_format=torch.channels_last))
         return torch.as_tensor(logits).float()
 
-    @torch.no_grad()
     def classify(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N,) int64, indices of `classes`."""
-        device = device_of(self.eval())
-        guesses = in_batches(lambda part: self(to_device(part, device)).argmax(1), released)
-        return guesses.to(released.device)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model as an artefact."""
-        artefacts.save(path, self.state_dict(), {"kind": _KIND, **make_portable(self.card)})
+        return self.infer(lambda part: self(part).argmax(1), released)
 
 
 class _Card(artefacts.Card):
     config: ClassifierConfig
     shape: artefacts.ImageShape
-    classes: Names
-    precision: Precision
-    spec: Spec = "none"
+    classes: method.Names
+    precision: method.Precision
+    spec: method.Spec = "none"
     made_of: artefacts.Sha256 | None = None
     shapes: bool = False
 
@@ -175,14 +143,14 @@ class _Card(artefacts.Card):
 
 
 def load(path: str | os.PathLike[str]) -> ClassifierModel:
-    """Reads a model that `ClassifierModel.save` wrote. Raises ArtefactError for any other file."""
+    """Reads a saved model. Raises ArtefactError for any other file."""
 
     def make(card: dict[str, Any]) -> ClassifierModel:
         if "spec" in card:
-            card["spec"] = protection_of(card["spec"], card.get("made_of"), path).spec
+            card["spec"] = method.protection_of(card["spec"], card.get("made_of"), path).spec
         return make_untrained(card, ClassifierConfig(**card["config"]), seed=0)
 
-    return load_model(path, kind=_KIND, schema=_Card, untrained=make)
+    return method.load_model(path, kind=ClassifierModel.kind, schema=_Card, untrained=make)
 
 
 def train(
@@ -198,7 +166,7 @@ def train(
     progress: Callable[[int, int], None] | None = None,
     device: torch.device | None = None,
 ) -> ClassifierModel:
-    """Trains on released images and returns the model as of the best epoch.
+    """Trains on released images and returns the model as of the best epoch. See also learn.method.
 
     Images are released once; if the protection draws noise, anew in every epoch, by seeded noise: these
     copies stay with the trainer.
@@ -210,51 +178,59 @@ def train(
         shapes: whether it sees only which pixels a release shows, see `Release.shapes`.
         validation: other images of the same classes, released alike, whose accuracy chooses the best
             epoch; None for the last epoch.
-        seed, checkpoint, progress, device: see learn.method.
 
     Raises DataError for what `trainable` refuses, and for shapes of a protection that shows all pixels.
     """
     classes = trainable(data, target, config.network)
-    codes = codes_of(data, target, classes, "classifier")
+    codes = method.codes_of(data, target, classes, "classifier")
     own = {"classes": list(classes), "target": target, "validation": validation, "spec": protection.spec}
-    card = training_card(data, config, seed=seed, device=device, **own)
+    card = method.training_card(data, config, seed=seed, device=device, **own)
     card |= {"made_of": artefact_of(protection), "shapes": shapes}
     card["config"]["network"] = on_card(config.network)
     model = make_untrained(card, config, seed=seed)
     card["start"] = begin(model.network, config.start)
     model.to(device)
-
-    def release(stream: int) -> Tensor:
-        return _release(protection, data.images, seeded_noise(seed, stream), shapes=shapes)
-
-    judge = None
+    judge, shown = None, None
     if validation is not None:  # the last number separates this noise from that of every epoch
-        judge = _release_for_test(model, validation, protection, seeded_noise(seed, config.epochs), target)
+        noise = seeded_noise(seed, config.epochs)
+        shown = _release_for_test(model, validation, protection, noise, target)
+        judge = partial(_share, model, *shown)
     if isinstance(model.network, PretrainedClassifier):
-        releases = (release(copy) for copy in range(_COPIES if protection.draws_noise else 1))
-        card |= _fit_head(model.network, releases, codes, judge, flips=config.flips, seed=seed)
+        copies = range(_COPIES if protection.draws_noise else 1)
+        releases = (_release(model, protection, data, seeded_noise(seed, copy)) for copy in copies)
+        card |= _fit_head(model.network, releases, codes, shown, flips=config.flips, seed=seed)
         if not model.network.encoder.rate:
             return model.eval()
-    run = fit.Run(model, _descent(config), kind=_CHECKPOINT, identity=card, device=device)
+    descent = fit.adam(config.learning_rate)
+    if config.optimiser == "sgd":
+        nesterov: dict[str, Any] = {"momentum": 0.9, "weight_decay": 5e-4, "nesterov": True}
+        descent = partial(torch.optim.SGD, lr=config.learning_rate, **nesterov)
+    run = fit.Run(model, descent, kind="classifier checkpoint", identity=card, device=device)
     steps = -(-len(data) // config.batch)  # of an epoch
     released: Tensor | None = None
 
     def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Variants of images as float, and their codes; or mixtures of them, and the shares of classes."""
         nonlocal released
         if released is None or protection.draws_noise:
-            released = release(epoch)
+            released = _release(model, protection, data, seeded_noise(seed, epoch))
         order = torch.Generator().manual_seed(seed_of(seed, epoch))
         for step, rows in enumerate(torch.randperm(len(data), generator=order).tensor_split(steps)):
-            run.set_rate(_rate(config, (epoch * steps + step) / (config.epochs * steps)))
-            yield _vary(released[rows], codes[rows], len(classes), config, order)
+            if config.optimiser == "sgd":
+                done = (epoch * steps + step) / (config.epochs * steps)
+                run.set_rate(config.learning_rate * ((1 + math.cos(math.pi * done)) / 2))
+            images = augment(released[rows], order, flips=config.flips, shifts=config.shifts)
+            images, wanted = to_float(apply(images, config.policy, order)), codes[rows]
+            if config.mixup:
+                images, wanted = mixup(images, functional.one_hot(wanted, len(classes)).float(), order)
+            yield images, wanted
 
     def step(batch: tuple[Tensor, Tensor]) -> Tensor:
         images, wanted = (to_device(part, run.device) for part in batch)
         return run.minimise(functional.cross_entropy(model.logits(images), wanted))
 
-    asked = None if judge is None else lambda: _share(model, *judge)
     more: dict[str, Any] = {"patience": config.patience, "checkpoint": checkpoint, "progress": progress}
-    fit.fit(run, batches, step, epochs=config.epochs, steps=steps, judge=asked, **more)
+    fit.fit(run, batches, step, epochs=config.epochs, steps=steps, judge=judge, **more)
     card |= run.outcome
     return model
 
@@ -278,7 +254,7 @@ def _fit_head(
 
     @torch.no_grad()
     def raw(released: Tensor) -> Tensor:
-        return in_batches(lambda part: encoder.raw(to_float(to_device(part, device))), released)
+        return method.in_batches(lambda part: encoder.raw(to_float(to_device(part, device))), released)
 
     outputs = [raw(each) for released in releases for each in (released, released.flip(3))[: 1 + flips]]
     encoder.standardise(torch.cat(outputs))
@@ -290,12 +266,6 @@ def _fit_head(
         network.head.weight.copy_(weights)
         network.head.bias.copy_(biases)
     return {"epochs": 0, "validation_accuracy": accuracy}
-
-
-def _share_of(right: Tensor) -> tuple[float, float, float]:
-    """The share of (N,) that are true, and its 95% interval."""
-    hits = int(right.sum())
-    return hits / len(right), *wilson(hits, len(right))
 
 
 def evaluate(
@@ -327,7 +297,7 @@ def trainable(
             make_classifier(network, (channels, height, width), 2)
     except DataError as error:
         raise DataError(f"{data.name}: {error}") from error
-    return classes_of(data, target, "classifier", *others)
+    return method.classes_of(data, target, "classifier", *others)
 
 
 def make_untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> ClassifierModel:
@@ -335,43 +305,21 @@ def make_untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int)
     channels, height, width = card["shape"]
     with initial_weights(seed):
         network = make_classifier(config.network, (channels, height, width), len(card["classes"]))
-    return ClassifierModel(network, card=card)
-
-
-def _vary(
-    released: Tensor, codes: Tensor, classes: int, config: ClassifierConfig, order: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Variants of images as float, and their codes; or mixtures of them, and the shares of the classes."""
-    images = augment(released, order, flips=config.flips, shifts=config.shifts)
-    images = to_float(apply(images, config.policy, order))
-    if not config.mixup:
-        return images, codes
-    return mixup(images, functional.one_hot(codes, classes).float(), order)  # shares: (n, classes)
-
-
-def _descent(config: ClassifierConfig) -> fit.Optimiser:
-    if config.optimiser == "adam":
-        return fit.adam(config.learning_rate)
-    return partial(torch.optim.SGD, lr=config.learning_rate, momentum=0.9, weight_decay=5e-4, nesterov=True)
-
-
-def _rate(config: ClassifierConfig, share: float) -> float:
-    """The learning rate after a share of the training: along a cosine for SGD, constant for Adam."""
-    return config.learning_rate * ((1 + math.cos(math.pi * share)) / 2 if config.optimiser == "sgd" else 1)
+    return ClassifierModel(card, network=network)
 
 
 def _release_for_test(
     model: ClassifierModel, data: LabelledImages, protection: Protection, noise: Noise, target: str
 ) -> tuple[Tensor, Tensor]:
     """Released images for a test, and their codes."""
-    check_shape(data.images, model.card["shape"], "classifier", f"{data.name}: ")
-    codes = codes_of(data, target, model.classes, "classifier")
-    return _release(protection, data.images, noise, shapes=model.card["shapes"]), codes
+    method.check_shape(data.images, model.card["shape"], "classifier", f"{data.name}: ")
+    codes = method.codes_of(data, target, model.classes, "classifier")
+    return _release(model, protection, data, noise), codes
 
 
-def _release(protection: Protection, images: Tensor, noise: Noise, *, shapes: bool) -> Tensor:
-    release = protection.release(images, noise)
-    return release.shapes() if shapes else release.images()
+def _release(model: ClassifierModel, protection: Protection, data: LabelledImages, noise: Noise) -> Tensor:
+    release = protection.release(data.images, noise)
+    return release.shapes() if model.card["shapes"] else release.images()
 
 
 def _share(model: ClassifierModel, released: Tensor, codes: Tensor) -> float:

@@ -17,7 +17,7 @@ prototypes, to n / (n + k) of its way, k = (within + v) / between: the best line
 Bayes after James & Stein 1961.
 
 A query is compared with posterior means by its squared distance, as with any prototypes. Its likelihood under
-each class is no more accurate under noise, and half a point more without (benchmarks/code_prototypes.py).
+each class is no more accurate under noise, and half a point more without (docs/speed.md).
 
 Prototypes are made of arrays, without PyTorch: a service that compares codes does not install it.
 """

@@ -9,7 +9,7 @@ so that all tasks share one product by W, and a task's learning costs products o
 steps is one more product, h N', and has no part in derivatives with respect to W. Those, which
 differ by task, and which clipping needs, are sums of such outer products as well: they are noted while
 autograd goes back, and multiplied out once. Exact up to rounding; several times as fast as a weight matrix
-for every task (benchmarks/meta.py).
+for every task (benchmarks/learning.py).
 """
 
 from collections.abc import Callable, Sequence

@@ -13,7 +13,6 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import pydantic
@@ -23,27 +22,17 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from sfumato import artefacts
-from sfumato.base.hardware import autocast, device_of, resolve, to_device
+from sfumato.base.hardware import autocast, resolve, to_device
 from sfumato.data.labelled import LabelledImages, split_by_class
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ConfigError
 from sfumato.images import to_float, to_uint8
+from sfumato.learn import method
 from sfumato.learn.augmentation import augment
 from sfumato.learn.calibration import measure_refusal
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.gallery import answers_of_episodes
-from sfumato.learn.method import (
-    Episodic,
-    Precision,
-    Spec,
-    check_least,
-    in_batches,
-    load_model,
-    make_portable,
-    protection_of,
-    training_card,
-)
 from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototypical_loss
 from sfumato.learn.refusal import Refusal
 from sfumato.learn.start import START_FIELD, begin
@@ -56,14 +45,12 @@ from sfumato.protect import Protection, enlarge
 from sfumato.protect.parameters import cell_in_pixels
 from sfumato.protect.release import artefact_of, cell_of
 
-_KIND, _CHECKPOINT = "few-shot", "few-shot checkpoint"
-
 # Clean and released (B, C, H, W) uint8 images of an episode; in pretraining also the (B,) classes of as many.
 Batch = tuple[Tensor, Tensor, Tensor | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FewShotConfig(Episodic):
+class FewShotConfig(method.Episodic):
     """The settings of training a few-shot model; for those that are not here see learn.method.
 
     The defaults are the paper's for CelebA, with Conv-4. Images are varied before they are protected, by
@@ -78,8 +65,6 @@ class FewShotConfig(Episodic):
             frozen unless its `rate` is set. Ignored if `train` is given a module.
         widths: of the four blocks of "resnet12"; None for those of the paper, 64, 128, 256 and 512. Half of
             each is a quarter of the operations.
-        denoiser_depth: layers of the DnCNN in front, 8 in the paper; None for no denoiser.
-        denoiser_width: its filters, 64 in the paper.
         cell: the networks see an image as the means of square cells of this side; 1 for every pixel,
             as in the paper. None: as the protection releases it, at a fraction of the operations.
         pretraining_epochs: the first epochs, in which the encoder learns to classify all training classes by
@@ -101,8 +86,8 @@ class FewShotConfig(Episodic):
     halve_every: int = 20
     encoder: str = "conv4"
     start: str = field(default="drawn", metadata=START_FIELD)
-    denoiser_depth: int | None = 8
-    denoiser_width: int = 64
+    denoiser_depth: int | None = 8  # layers of the DnCNN in front, 8 in the paper; None for no denoiser
+    denoiser_width: int = 64  # its filters, 64 in the paper
     cell: int | None = None
     pretraining_epochs: int = 0
     flips: bool = False
@@ -115,17 +100,9 @@ class FewShotConfig(Episodic):
     def __post_init__(self) -> None:
         check_network(self.encoder, ENCODERS, what="encoder")
         check_widths(self.encoder, self.widths)
-        check_least(
-            self,
-            denoiser_depth=2,
-            epochs=1,
-            episodes_per_epoch=1,
-            episodes_per_step=1,
-            patience=1,
-            halve_every=1,
-            validation_episodes=1,
-            cell=1,
-            shifts=0,
+        least = {"epochs": 1, "episodes_per_epoch": 1, "patience": 1, "halve_every": 1, "shifts": 0}
+        method.check_least(
+            self, **least, episodes_per_step=1, validation_episodes=1, denoiser_depth=2, cell=1
         )
         if self.episodes_per_epoch % self.episodes_per_step:
             raise ConfigError(
@@ -144,26 +121,17 @@ FS_PIC_CELEBA = FewShotConfig(way=5, shot=5, queries=5, epochs=200, patience=20)
 FS_PIC_MINIIMAGENET = FewShotConfig(way=5, shot=5, queries=15, epochs=200, patience=20)
 
 
-class FewShotModel(nn.Module):
-    """An encoder, with a denoiser in front or without. State: their weights.
+class FewShotModel(method.Model):
+    """An encoder, with a denoiser in front or without.
 
     It was trained with `protection`; the networks see means of square cells of a side of `cell` pixels.
     """
 
-    def __init__(
-        self,
-        encoder: nn.Module,
-        denoiser: nn.Module | None,
-        *,
-        protection: Protection,
-        cell: int,
-        card: dict[str, Any],
-    ) -> None:
-        super().__init__()
-        self.encoder, self.denoiser = encoder, denoiser
-        self.protection, self.cell, self.card = protection, cell, card
-        # Measurably faster on a processor, the more so in bfloat16 (benchmarks/episode.py).
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    kind = "few-shot"
+    protection: Protection
+    cell: int
+    encoder: nn.Module
+    denoiser: nn.Module | None
 
     def forward(self, protected: Tensor) -> tuple[Tensor, Tensor]:
         """(N, C, h, w) float32, as `prepare` makes it -> the same denoised, and (N, D) embeddings.
@@ -185,19 +153,7 @@ class FewShotModel(nn.Module):
 
     def embed(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 images, from `Release.images()` -> (N, D) float32 embeddings."""
-        return self._infer(released, lambda images: self(images)[1])
-
-    @torch.no_grad()
-    def fit_encoder(self, released: Tensor, codes: Tensor) -> None:
-        """Standardises and whitens the outputs of an encoder that was trained before; others stay."""
-        if not isinstance(self.encoder, PretrainedEncoder):
-            return
-        encoder = self.encoder.encoder
-
-        def raw(images: Tensor) -> Tensor:
-            return encoder.raw(images if self.denoiser is None else self(images)[0])
-
-        self.encoder.fit(self._infer(released, raw), codes)
+        return self.infer(lambda images: self(self.prepare(images))[1], released)
 
     def denoise(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 released images -> uint8 denoised ones; unchanged without a denoiser.
@@ -209,26 +165,21 @@ class FewShotModel(nn.Module):
         size = (released.shape[2], released.shape[3])
 
         def restore(images: Tensor) -> Tensor:
-            return enlarge(to_uint8(self(images)[0]).cpu(), cell=self.cell, size=size)
+            return enlarge(to_uint8(self(self.prepare(images))[0]).cpu(), cell=self.cell, size=size)
 
-        return self._infer(released, restore)
-
-    @torch.no_grad()
-    def _infer(self, released: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-        device = device_of(self.eval())
-        return in_batches(lambda part: function(self.prepare(to_device(part, device))).cpu(), released)
+        return self.infer(restore, released)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an artefact."""
-        card = {"kind": _KIND, "cell": self.cell, **make_portable(self.card)}
+        card = {"kind": self.kind, "cell": self.cell, **method.make_portable(self.card)}
         artefacts.save(path, self.state_dict(), card)
 
 
 class _Card(artefacts.Card):
     config: FewShotConfig
-    spec: Spec
+    spec: method.Spec
     channels: artefacts.Channels
-    precision: Precision
+    precision: method.Precision
     cell: artefacts.Side
     shape: artefacts.ImageShape | None = None
     made_of: artefacts.Sha256 | None = None
@@ -247,7 +198,7 @@ class _Card(artefacts.Card):
 
 
 def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> FewShotModel:
-    """Reads a model that `FewShotModel.save` wrote.
+    """Reads a saved model.
 
     `encoder`: a module of the same architecture, for a model that was trained with the user's own. Raises
     ArtefactError: damaged, foreign, or the weights do not fit the encoder.
@@ -257,13 +208,13 @@ def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> F
         cell, settings = card.pop("cell"), dict(card["config"])
         if settings.get("widths") is not None:
             settings["widths"] = tuple(settings["widths"])  # JSON has lists
-        protection = protection_of(card["spec"], card.get("made_of"), path)
+        protection = method.protection_of(card["spec"], card.get("made_of"), path)
         card["spec"] = protection.spec
         config = replace(FewShotConfig(**settings), cell=cell)
         return make_untrained(card["channels"], config, protection, encoder=encoder, card=card)
 
     cure = "pass the encoder module that it was trained with" if encoder is None else "another architecture"
-    return load_model(path, kind=_KIND, schema=_Card, untrained=make, cure=f" ({cure})")
+    return method.load_model(path, kind=FewShotModel.kind, schema=_Card, untrained=make, cure=f" ({cure})")
 
 
 @torch.no_grad()
@@ -309,7 +260,9 @@ def make_untrained(
         if config.denoiser_depth is not None:
             denoiser = DnCNN(channels, depth=config.denoiser_depth, width=config.denoiser_width)
     card = card or {"precision": resolve(config.precision)}
-    return FewShotModel(encoder, denoiser, protection=protection, cell=cell, card=card)
+    model = FewShotModel(card, encoder=encoder, denoiser=denoiser)
+    model.protection, model.cell = protection, cell
+    return model
 
 
 def train(
@@ -328,7 +281,8 @@ def train(
 ) -> FewShotModel:
     """Trains by Algorithm 1 and returns the model of the epoch with the best validation accuracy.
 
-    Every image is protected anew in every episode, by seeded noise: these copies stay with the trainer.
+    Every image is protected anew in every episode, by seeded noise: these copies stay with the trainer. See
+    also learn.method.
 
     Args:
         data: clean images to train on.
@@ -337,31 +291,46 @@ def train(
         validation: images of other classes for early stopping; None holds back 15% of the classes.
         encoder: any module from (N, C, H, W) float images to (N, D), which is trained in place and sees every
             pixel unless config.cell is set; None for the one that config names.
-        seed, checkpoint, progress, losses, device: see learn.method.
 
     Raises DataError: too few classes or images for an episode, or no label `config.within`.
     """
     if validation is None:  # other classes
         parts = split_by_class(data.label(target).codes, shares=(0.85, 0.15, 0.0), seed=seed)
         data, validation = data.rows(parts["train"]), data.rows(parts["validation"])
-    draw = _batches(data, protection, config, target, seed)
+    sampler = _sampler(data, target, config, config.episode)
     channels, *sides = data.images.shape[1:]
-    named = on_card(config.encoder)
     own = {"spec": protection.spec, "channels": channels, "target": target}
-    card = training_card(data, config, seed=seed, device=device, **own)
-    card["config"]["encoder"] = named
-    card["encoder"] = named if encoder is None else type(encoder).__name__
+    card = method.training_card(data, config, seed=seed, device=device, **own)
+    card["config"]["encoder"] = on_card(config.encoder)
+    card["encoder"] = on_card(config.encoder) if encoder is None else type(encoder).__name__
     more: dict[str, Any] = {"card": card, "seed": seed, "size": tuple(sides)}
     model = make_untrained(channels, config, protection, encoder=encoder, **more)
     if encoder is None:
         card["start"] = begin(model.encoder, config.start)
-    judge = _Validation(validation, target, protection, config, seed)
     model.to(device)
     classes, codes = data.label(target).codes.unique(return_inverse=True)
+    # One fixed set of validation episodes, of images protected once each.
+    judged, order = config.validation_episode, torch.Generator().manual_seed(seed)
+    drawn = _sampler(validation, target, config, judged).draw(config.validation_episodes, order)
+    rows, places = drawn.unique(return_inverse=True)
+    # The last number separates this noise from that of every epoch.
+    asked = protection.release(validation.images[rows], seeded_noise(seed, config.epochs)).images()
+
+    def judge() -> float:
+        return episode_accuracies(model.embed(asked), places, shot=judged.shot).mean().item()
 
     def fit_encoder() -> None:
-        if isinstance(model.encoder, PretrainedEncoder):
-            model.fit_encoder(protection.release(data.images, seeded_noise(seed, 0)).images(), codes)
+        """Standardises and whitens the outputs of an encoder that was trained before; others stay."""
+        if not isinstance(model.encoder, PretrainedEncoder):
+            return
+        released, encoder = protection.release(data.images, seeded_noise(seed, 0)), model.encoder.encoder
+
+        def raw(images: Tensor) -> Tensor:
+            ready = model.prepare(images)
+            return encoder.raw(ready if model.denoiser is None else model(ready)[0])
+
+        with torch.no_grad():
+            model.encoder.fit(model.infer(raw, released.images()), codes)
 
     fit_encoder()
     if any(parameter.requires_grad for parameter in model.parameters()):
@@ -369,8 +338,24 @@ def train(
         run, step = make_step(model, config, outputs=(len(classes), size), device=device)
 
         def batches(epoch: int) -> Iterator[list[Batch]]:
+            """The episodes, or pretraining batches, of each step of an epoch, protected anew."""
             run.set_rate(config.rate_at(epoch))
-            return draw(epoch)
+            order, noise = torch.Generator().manual_seed(seed_of(seed, epoch)), seeded_noise(seed, epoch)
+            pretraining = epoch < config.pretraining_epochs
+            moved: dict[str, Any] = {"flips": config.flips, "shifts": config.shifts, "warps": config.warps}
+
+            def batch(rows: Tensor) -> Batch:
+                images = augment(data.images[rows], order, **moved)
+                released = protection.release(images, noise).images()
+                return images, released, codes[rows] if pretraining else None
+
+            if pretraining:
+                size = config.way * (config.shot + config.queries)
+                drawn = torch.randint(len(data), (config.episodes_per_epoch, size), generator=order)
+            else:
+                drawn = sampler.draw(config.episodes_per_epoch, order).flatten(1)  # (E, N * (K + Q))
+            for step in drawn.split(config.episodes_per_step):
+                yield [batch(rows) for rows in step]
 
         def episodes(done: int, planned: int) -> None:
             if progress is not None:
@@ -379,14 +364,15 @@ def train(
         patience = {"patience": config.patience, "patient_from": config.pretraining_epochs}
         steps = config.episodes_per_epoch // config.episodes_per_step
         more = {"checkpoint": checkpoint, "progress": episodes, "losses": losses, **patience}
-        accuracy = partial(judge.accuracy, model)
-        fit(run, batches, step, epochs=config.epochs, steps=steps, judge=accuracy, **more)
+        fit(run, batches, step, epochs=config.epochs, steps=steps, judge=judge, **more)
         card |= {**run.outcome, "curve": run.curve}
         if isinstance(model.encoder, PretrainedEncoder) and not model.encoder.encoder.rate:
             fit_encoder()  # to the denoised images
     else:  # every learning part was computed in closed form
-        card |= {"epochs": 0, "validation_accuracy": judge.accuracy(model)}
-    judge.measure(model)
+        card |= {"epochs": 0, "validation_accuracy": judge()}
+    known = validation.label(target).codes[rows].numpy()
+    refusal, reason = measure_refusal(model.embed(asked).numpy(), known, way=judged.way, shot=judged.shot)
+    card |= {"refusal": None if refusal is None else refusal.card(), "no_refusal": reason}
     card["made_of"] = artefact_of(protection)
     return model
 
@@ -405,7 +391,7 @@ def make_step(
     layers = nn.ParameterDict({"classifier": torch.zeros(outputs)} if all(outputs) else {})
     identity = {"cell": model.cell, **model.card}
     rate = adam(config.learning_rate)
-    run = Run(model, rate, kind=_CHECKPOINT, identity=identity, beside=layers, device=device)
+    run = Run(model, rate, kind="few-shot checkpoint", identity=identity, beside=layers, device=device)
 
     def loss_of(batch: Batch) -> Tensor:
         clean, released = (to_device(part, run.device) for part in batch[:2])
@@ -452,62 +438,6 @@ def _sampler(data: LabelledImages, target: str, config: FewShotConfig, shape: Sh
     return Sampler(data.label(target), shape, None if config.within is None else data.label(config.within))
 
 
-def _batches(
-    data: LabelledImages, protection: Protection, config: FewShotConfig, target: str, seed: int
-) -> Callable[[int], Iterator[list[Batch]]]:
-    """The episodes, or pretraining batches, of each step of an epoch, protected anew."""
-    sampler = _sampler(data, target, config, config.episode)
-    codes = data.label(target).codes.unique(return_inverse=True)[1]
-
-    def of_epoch(epoch: int) -> Iterator[list[Batch]]:
-        order, noise = torch.Generator().manual_seed(seed_of(seed, epoch)), seeded_noise(seed, epoch)
-        pretraining = epoch < config.pretraining_epochs
-
-        def batch(rows: Tensor) -> Batch:
-            images = augment(
-                data.images[rows], order, flips=config.flips, shifts=config.shifts, warps=config.warps
-            )
-            return images, protection.release(images, noise).images(), codes[rows] if pretraining else None
-
-        if pretraining:
-            size = config.way * (config.shot + config.queries)
-            drawn = torch.randint(len(data), (config.episodes_per_epoch, size), generator=order)
-        else:
-            drawn = sampler.draw(config.episodes_per_epoch, order).flatten(1)  # (E, N * (K + Q))
-        for step in drawn.split(config.episodes_per_step):
-            yield [batch(rows) for rows in step]
-
-    return of_epoch
-
-
-class _Validation:
-    """One fixed set of validation episodes, of images protected once each."""
-
-    def __init__(
-        self, data: LabelledImages, target: str, protection: Protection, config: FewShotConfig, seed: int
-    ) -> None:
-        sampler = _sampler(data, target, config, config.validation_episode)
-        generator = torch.Generator().manual_seed(seed)
-        drawn, self._rows = sampler.draw(config.validation_episodes, generator).unique(return_inverse=True)
-        # The last number separates this noise from that of every epoch.
-        self._released = protection.release(data.images[drawn], seeded_noise(seed, config.epochs)).images()
-        self._codes = data.label(target).codes[drawn]
-        self._shot = config.validation_shot
-
-    def accuracy(self, model: FewShotModel) -> float:
-        """Mean over the episodes."""
-        return episode_accuracies(model.embed(self._released), self._rows, shot=self._shot).mean().item()
-
-    def measure(self, model: FewShotModel) -> None:
-        """Adds its refusal to a model's card, see calibration.measure_refusal."""
-        measured, reason = measure_refusal(
-            *(model.embed(self._released).numpy(), self._codes.numpy()),
-            way=self._rows.shape[1],
-            shot=self._shot,
-        )
-        model.card |= {"refusal": None if measured is None else measured.card(), "no_refusal": reason}
-
-
 def evaluate(
     model: FewShotModel,
     data: LabelledImages,
@@ -522,19 +452,16 @@ def evaluate(
 ) -> Accuracy:
     """Mean accuracy over test episodes, on images protected once each.
 
-    A device releases an image once, for any number of episodes: only images that an episode draws are
-    protected and embedded.
-
+    Only images that an episode draws are protected and embedded, once for any number of episodes.
     `data` are clean images of new classes, and `protection` is None for that of the training. The episodes of
     a seed do not depend on the model or the protection, so models are compared on the same ones. Raises
     DataError: too few classes or images for an episode.
     """
-    protection = protection or model.protection
-    sampler = Sampler(data.label(target), Shape(way=way, shot=shot, queries=queries))
-    generator = torch.Generator().manual_seed(seed)
-    drawn, rows = sampler.draw(episodes, generator).unique(return_inverse=True)
+    protection, shape = protection or model.protection, Shape(way=way, shot=shot, queries=queries)
+    drawn = Sampler(data.label(target), shape).draw(episodes, torch.Generator().manual_seed(seed))
+    drawn, rows = drawn.unique(return_inverse=True)
     embeddings = model.embed(protection.release(data.images[drawn], seeded_noise(seed)).images())
     answers = answers_of_episodes(
         embeddings.numpy(), rows.numpy(), shot=shot, refusal=Refusal.of_card(model.card.get("refusal"))
     )
-    return Accuracy.of_answers(answers, drawn[rows][:, :, shot:], sampler.shape, protection.spec)
+    return Accuracy.of_answers(answers, drawn[rows][:, :, shot:], shape, protection.spec)

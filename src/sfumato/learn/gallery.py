@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sfumato.learn.code_prototypes import CodePrototypes
-from sfumato.learn.refusal import Threshold
+from sfumato.learn.refusal import Refusal
 
 _ROUNDING = 1e-5  # of the squares in a logit: a bound on the loss by cancelling
 _EQUAL = 1e-5  # a bound on the difference, in float32, of equal distances
@@ -28,6 +28,11 @@ def sum_weighted(embeddings: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def mean_of(total: np.ndarray, weight: float) -> np.ndarray:
     """The weighted mean of the examples of a class: (D,) float32."""
     return np.asarray((total / weight).astype(np.float32))
+
+
+def squares(rows: np.ndarray) -> np.ndarray:
+    """The squared norms of (..., D) rows."""
+    return np.asarray(np.einsum("...d,...d->...", rows, rows))
 
 
 class Named(NamedTuple):
@@ -66,9 +71,9 @@ class Gallery:
         vectors, shots = means, examples.astype(np.float64)
         if codes is not None and labels:
             vectors, shots = codes.posterior(means, weights, examples)
-        return cls(labels, vectors, np.einsum("kd,kd->k", vectors, vectors), shots, hashes_of(labels))
+        return cls(labels, vectors, squares(vectors), shots, hashes_of(labels))
 
-    def name(self, queries: np.ndarray, *, top: int, refusal: Threshold | None) -> Named:
+    def name(self, queries: np.ndarray, *, top: int, refusal: Refusal | None) -> Named:
         """The nearest classes of (Q, D) queries; there is at least one class.
 
         A share is of the softmax of minus the squared Euclidean distances, over all classes: Snell et al.
@@ -79,8 +84,7 @@ class Gallery:
             logits = _logits(queries, self)
             rows, shares = _nearest(queries, self, logits, min(top, len(self.labels)))
             # Not from the logits, whose large terms cancel.
-            away = queries[:, None] - self.vectors[rows]
-            squared = np.einsum("qkd,qkd->qk", away, away)
+            squared = squares(queries[:, None] - self.vectors[rows])
             none = None
             if refusal is not None:
                 near = refusal.accepts(squared, self.shots[rows]).any(1)
@@ -88,16 +92,11 @@ class Gallery:
         return Named(rows, shares, squared, none)
 
 
-def order(query: np.ndarray, labels: Sequence[str], squared: np.ndarray) -> np.ndarray:
-    """Classes by their squared distances from a query, the nearest first; ties as a Gallery breaks them."""
-    return _order(query, hashes_of(labels), squared)
-
-
 def _logits(queries: np.ndarray, gallery: "Gallery") -> np.ndarray:
     """Minus the squared distances: (Q, D) queries -> (Q, K). Source: Snell et al. 2017, Eq. (2)."""
     logits: np.ndarray = queries @ gallery.vectors.T
     logits *= 2
-    logits -= np.einsum("qd,qd->q", queries, queries)[:, None]
+    logits -= squares(queries)[:, None]
     logits -= gallery.squares
     return logits
 
@@ -109,7 +108,7 @@ def _nearest(
     rows, values = _largest(logits, min(count + 1, logits.shape[1]))
     chosen, vectors, each = rows[:, :count], gallery.vectors, np.arange(len(rows))[:, None]
     # Classes that are nearly as far by the logits, whose terms may be infinite, are compared again.
-    slack = _ROUNDING * (np.einsum("qd,qd->q", queries, queries) - values[:, -1])
+    slack = _ROUNDING * (squares(queries) - values[:, -1])
     clear = values[:, :-1] - values[:, 1:] > slack[:, None]
     if not clear.all():
         for number in (~clear.all(1)).nonzero()[0].tolist():
@@ -117,8 +116,7 @@ def _nearest(
             if not clear[number, -1]:  # others may tie with the last
                 near = (~(logits[number] < values[number, count - 1] - slack[number])).nonzero()[0]
             away = vectors[near] - queries[number]
-            order = _order(queries[number], gallery.hashes[near], np.einsum("kd,kd->k", away, away))
-            chosen[number] = near[order[:count]]
+            chosen[number] = near[order(queries[number], gallery.hashes[near], squares(away))[:count]]
     powers = np.exp(logits - values[:, :1])
     return chosen, powers[each, chosen] / powers.sum(1, keepdims=True)
 
@@ -140,16 +138,16 @@ def _largest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     return rows, logits[each, rows]
 
 
-def _order(query: np.ndarray, hashes: np.ndarray, squared: np.ndarray) -> np.ndarray:
+def order(query: np.ndarray, hashes: np.ndarray, squared: np.ndarray) -> np.ndarray:
     """The classes of these hashes, the nearest first; ties at random, by a hash of query and label."""
-    order = squared.argsort(kind="stable")
-    distances = squared[order]
+    rows = squared.argsort(kind="stable")
+    distances = squared[rows]
     steps = distances[1:] > distances[:-1] * (1 + _EQUAL)
     if steps.all():
-        return order
+        return rows
     groups = np.concatenate(([0], steps.cumsum()))
-    drawn = _mix(hashes[order] ^ np.frombuffer(_digest(query.tobytes()), np.uint64))
-    return order[np.lexsort((drawn, groups))]
+    drawn = _mix(hashes[rows] ^ np.frombuffer(_digest(query.tobytes()), np.uint64))
+    return rows[np.lexsort((drawn, groups))]
 
 
 def hashes_of(labels: Sequence[str]) -> np.ndarray:
@@ -175,7 +173,7 @@ def answers_of_episodes(
     shot: int,
     weights: np.ndarray | None = None,
     codes: CodePrototypes | None = None,
-    refusal: Threshold | None = None,
+    refusal: Refusal | None = None,
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The answers of a service to the queries of each episode, with its support as enrolled examples.
 

@@ -33,7 +33,7 @@ from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
 from sfumato import artefacts
-from sfumato.base.hardware import resolve, to_device
+from sfumato.base.hardware import device_of, resolve, to_device
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Shape
 from sfumato.errors import ArtefactError, ConfigError, DataError, did_you_mean
@@ -44,7 +44,7 @@ from sfumato.protect import Protection, parse
 from sfumato.protect.release import artefact_digest
 from sfumato.protect.spec import check_portable, portable
 
-_Model = TypeVar("_Model", bound=nn.Module)
+_M = TypeVar("_M", bound="Model")
 
 
 def _is_spec(text: str) -> str:
@@ -151,14 +151,45 @@ def protection_of(spec: str, digest: str | None, path: str | os.PathLike[str]) -
     return protection
 
 
+class Model(nn.Module):
+    """The networks of a method, and the card of their training. State: their weights."""
+
+    kind: str  # of its artefact
+    card: dict[str, Any]
+
+    def __init__(self, card: dict[str, Any], **parts: nn.Module | Tensor | None) -> None:
+        super().__init__()
+        self.card = card
+        for name, part in parts.items():
+            setattr(self, name, part)
+        # Measurably faster on a processor, the more so in bfloat16 (benchmarks/episode.py).
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @property
+    def classes(self) -> Any:
+        """The names of the classes; of several targets, those of each."""
+        names = self.card["classes"]
+        return {k: tuple(v) for k, v in names.items()} if isinstance(names, dict) else tuple(names)
+
+    @torch.no_grad()
+    def infer(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        """The result of a function for all rows, in evaluation mode, 256 at a time on the model's device."""
+        device = device_of(self.eval())
+        return in_batches(lambda part: function(to_device(part, device)).to(rows.device), rows)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model as an artefact."""
+        artefacts.save(path, self.state_dict(), {"kind": self.kind, **make_portable(self.card)})
+
+
 def load_model(
     path: str | os.PathLike[str],
     *,
     kind: str,
     schema: type[artefacts.Card],
-    untrained: Callable[[dict[str, Any]], _Model],
+    untrained: Callable[[dict[str, Any]], _M],
     cure: str = "",
-) -> _Model:
+) -> _M:
     """Reads an artefact into the model that `untrained` makes of its card; ArtefactError for others."""
     tensors, card = artefacts.load(path, kind=kind, schema=schema)
     with describing(path, kind), no_larger_than(tensors):

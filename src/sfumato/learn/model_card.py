@@ -6,9 +6,8 @@ artefact knows. A card says only what the file says, or what follows from it.
 
 import html
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +69,10 @@ class ModelCard:
         )
 
     def _walk(self, safe: Callable[[str], str], heading: str, line: str, end: str) -> str:
-        parts = (
-            [heading.format(safe(title)), *(line.format(safe(words)) for words in lines), end]
+        return "".join(
+            heading.format(safe(title)) + "".join(line.format(safe(words)) for words in lines) + end
             for title, lines in self.sections.items()
         )
-        return "".join(chain.from_iterable(parts))
 
     def as_json(self) -> dict[str, Any]:
         """The sections and the card itself, fit for JSON."""
@@ -97,18 +95,19 @@ def describe(path: str | Path, *, measured: Sequence[str] = ()) -> ModelCard:
     _, card = artefacts.load(path, kind=kind)
     what = _WHAT.get(kind, f"an artefact of kind {kind!r}")
     version = card.get("version") or "of an unknown version"
+    whole = "The file is as it was saved: card and weights have its digest."
     # A spec cannot write every path, such as one with a comma: the protection reads a link.
     with tempfile.TemporaryDirectory() as folder, describing(path, kind):
         link = Path(folder) / "artefact.safetensors"
         link.symlink_to(path.resolve())
         sections = {
-            "What it is": (f"{what[0].upper()}{what[1:]}.", f"Saved by sfumato {version}.", _WHOLE),
-            "What it was trained on and for": _training(card),
-            "What is proved": _guarantees(link, kind, card),
-            "Accuracy": _accuracy(card),
+            "What it is": (f"{what[0].upper()}{what[1:]}.", f"Saved by sfumato {version}.", whole),
+            "What it was trained on and for": tuple(_training(card)) or (_UNSAID,),
+            "What is proved": tuple(_guarantees(link, kind, card)),
+            "Accuracy": tuple(_accuracy(card)) or (_UNSAID,),
             "Adversaries": tuple(measured) or (_NOT_ATTACKED,),
-            "Limits": _limits(card),
-            "Licence": _licence(card),
+            "Limits": tuple(_limits(card)),
+            "Licence": tuple(_licence(card)),
         }
     if kind in _USED:
         name = path.name if "," in str(path) else path  # of the present folder
@@ -116,8 +115,6 @@ def describe(path: str | Path, *, measured: Sequence[str] = ()) -> ModelCard:
     return ModelCard(path.name, sections, card)
 
 
-_WHOLE = "The file is as it was saved: card and weights have its digest."
-_CHOSEN = "Validation images also chose the best epoch, so new images may be classified a little worse."
 _UNSAID = "The file does not say."
 _NOT_ATTACKED = (
     "The file records no attack on its releases. `sfumato demo` and `sfumato study run` try all "
@@ -125,24 +122,21 @@ _NOT_ATTACKED = (
 )
 
 
-def _training(card: Mapping[str, Any]) -> tuple[str, ...]:
-    lines = []
+def _training(card: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(data := card.get("data"), Mapping) and "images" in data:
-        lines.append(f"Trained on {data['images']:,} images of the source {data['name']!r}.")
+        yield f"Trained on {data['images']:,} images of the source {data['name']!r}."
     if target := card.get("target"):
-        lines.append(f"Trained to recognise {target!r}.")
+        yield f"Trained to recognise {target!r}."
     if classes := card.get("classes"):
-        lines.append(_classes(classes))
+        yield _classes(classes)
     if sensitive := card.get("sensitive"):
-        names = sensitive if isinstance(sensitive, str) else ", ".join(sensitive)
-        lines.append(f"Trained to hide: {names}.")
+        yield f"Trained to hide: {sensitive if isinstance(sensitive, str) else ', '.join(sensitive)}."
     if shape := card.get("shape") or card.get("image"):
         channels, height, width = shape
         colour = {1: "grey", 3: "colour"}.get(channels, f"{channels} channels")
-        lines.append(f"It takes images of {width}x{height} pixels, in {colour}.")
+        yield f"It takes images of {width}x{height} pixels, in {colour}."
     if spec := card.get("spec"):
-        lines.append(f"It takes releases of: {spec}.")
-    return tuple(lines) or (_UNSAID,)
+        yield f"It takes releases of: {spec}."
 
 
 def _classes(classes: Any) -> str:
@@ -163,81 +157,63 @@ _RELEASED: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
 }
 
 
-def _guarantees(path: Path, kind: str, card: Mapping[str, Any]) -> tuple[str, ...]:
-    lines = []
-    shape = card.get("shape") or card.get("image")
+def _guarantees(path: Path, kind: str, card: Mapping[str, Any]) -> Iterator[str]:
+    shape = tuple(card.get("shape") or card.get("image") or ())
     if shape and kind in _RELEASED:
         protection = _RELEASED[kind](str(path), card.get("config", {}))
-        lines.append(f"About the person on a release: {naming_words(protection, tuple(shape))}.")
-        if protection.guarantee(tuple(shape)) is not None:
-            lines.append(f"About its pixels: {guarantee_words(protection, tuple(shape))}.")
+        yield f"About the person on a release: {naming_words(protection, shape)}."
+        if protection.guarantee(shape) is not None:
+            yield f"About its pixels: {guarantee_words(protection, shape)}."
     elif shape and (spec := card.get("spec")):
-        lines.append(f"About {spec}, which it takes: {_of_spec(spec, tuple(shape))}.")
+        try:
+            proved = guarantee_words(parse(spec), shape)
+        except ArtefactError:  # a protection whose own artefact is missing
+            proved = "the guarantee of its own artefact, which is another file"
+        yield f"About {spec}, which it takes: {proved}."
     trained = meta.promise(dict(card)) if kind == "meta" else "nothing is promised to them"
-    lines.append(f"About the images that it was trained on: {trained}.")
-    return tuple(lines)
+    yield f"About the images that it was trained on: {trained}."
 
 
-def _of_spec(spec: str, shape: tuple[int, int, int]) -> str:
-    try:
-        return guarantee_words(parse(spec), shape)
-    except ArtefactError:  # a protection whose own artefact is missing
-        return "the guarantee of its own artefact, which is another file"
-
-
-def _accuracy(card: Mapping[str, Any]) -> tuple[str, ...]:
-    test, accuracies = card.get("test"), card.get("accuracies")
-    tested = _test_sentence(test) if isinstance(test, Mapping) else []
-    for key in ("shared", "left_out"):
-        if isinstance(said := card.get(key), list):
-            tested += [f"Of its data, {line}." for line in said]
-    lines = []
-    if isinstance(share := card.get("validation_accuracy"), int | float):
-        lines.append(f"{share:.1%} of validation images.")
-    for label, value in (accuracies if isinstance(accuracies, Mapping) else {}).items():
-        lines.append(f"{value:.1%} of validation images, of {label}.")
-    if lines:
-        lines.append(_CHOSEN)
-    return tuple(tested + lines) or (_UNSAID,)
-
-
-def _test_sentence(test: Mapping[str, Any]) -> list[str]:
+def _accuracy(card: Mapping[str, Any]) -> Iterator[str]:
+    test = card["test"] if isinstance(card.get("test"), Mapping) else {}
     mean, low, high, number = (test.get(name) for name in ("mean", "low", "high", "number"))
-    if not all(isinstance(value, int | float) for value in (mean, low, high, number)):
-        return []
-    over, chance = f"{number:,} test {test.get('over')}", test.get("chance")
-    beside = f"; guessing has {chance:.1%}" if isinstance(chance, int | float) else ""
-    return [f"{mean:.1%} in the test, with a 95% interval from {low:.1%} to {high:.1%}, over {over}{beside}."]
+    if all(isinstance(value, int | float) for value in (mean, low, high, number)):
+        interval, chance = f"with a 95% interval from {low:.1%} to {high:.1%}", test.get("chance")
+        guessing = f"; guessing has {chance:.1%}" if isinstance(chance, int | float) else ""
+        yield f"{mean:.1%} in the test, {interval}, over {number:,} test {test.get('over')}{guessing}."
+    for key in ("shared", "left_out"):
+        yield from (f"Of its data, {line}." for line in card.get(key) or [] if isinstance(card[key], list))
+    share, shares = card.get("validation_accuracy"), card.get("accuracies")
+    lines = [f"{share:.1%} of validation images."] if isinstance(share, int | float) else []
+    for label, value in (shares if isinstance(shares, Mapping) else {}).items():
+        lines.append(f"{value:.1%} of validation images, of {label}.")
+    yield from lines
+    if lines:
+        yield "Validation images also chose the best epoch, so new images may be classified a little worse."
 
 
-def _limits(card: Mapping[str, Any]) -> tuple[str, ...]:
-    lines = ["It is for images like those it was trained on; on others it may be wrong without any sign."]
+def _limits(card: Mapping[str, Any]) -> Iterator[str]:
+    yield "It is for images like those it was trained on; on others it may be wrong without any sign."
     made = card.get("prototypes") or card
     if isinstance(refusal := made.get("refusal"), Mapping):
-        lines.append(
-            f'It answers "none of these" of images of unknown classes: {Refusal.of_card(refusal)}. Among '
-            "more classes it refuses fewer."
-        )
+        refuses = f'It answers "none of these" of images of unknown classes: {Refusal.of_card(refusal)}.'
+        yield f"{refuses} Among more classes it refuses fewer."
     elif made.get("no_refusal"):
-        lines.append(f'It never answers "none of these": {made["no_refusal"]}.')
-    lines.append("Several releases of one person reveal more than one. The ledger of the device counts them.")
-    return tuple(lines)
+        yield f'It never answers "none of these": {made["no_refusal"]}.'
+    yield "Several releases of one person reveal more than one. The ledger of the device counts them."
 
 
-def _licence(card: Mapping[str, Any]) -> tuple[str, ...]:
-    licence = card.get("licence")
-    lines = [
-        f"{licence}, as the person who trained it states."
-        if isinstance(licence, str)
-        else "No licence is stated: whoever trained it decides, as far as its data and encoder allow."
-    ]
+def _licence(card: Mapping[str, Any]) -> Iterator[str]:
+    if isinstance(licence := card.get("licence"), str):
+        yield f"{licence}, as the person who trained it states."
+    else:
+        yield "No licence is stated: whoever trained it decides, as far as its data and encoder allow."
     name = card["data"].get("name") if isinstance(card.get("data"), Mapping) else None
     if isinstance(name, str) and name in SOURCES:
-        lines.append(f"Data: {SOURCES[name].terms}.")
+        yield f"Data: {SOURCES[name].terms}."
     elif name is not None:
-        lines.append("Data: of the person who trained it.")
+        yield "Data: of the person who trained it."
     settings = card.get("config")
     encoder = settings.get("encoder") or settings.get("network") if isinstance(settings, Mapping) else None
     if isinstance(encoder, str) and is_pretrained(encoder):
-        lines.append(f"It holds the weights of the encoder {encoder}, whose licence holds for this file.")
-    return tuple(lines)
+        yield f"It holds the weights of the encoder {encoder}, whose licence holds for this file."

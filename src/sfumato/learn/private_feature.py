@@ -24,7 +24,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato import artefacts
 from sfumato.base.hardware import autocast, device_of, to_device
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import seed_of
@@ -32,18 +31,6 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch
 from sfumato.learn import method
 from sfumato.learn.fit import Progress, Run, adam, fit
-from sfumato.learn.method import (
-    Precision,
-    as_input,
-    check_apart,
-    check_least,
-    check_shape,
-    classes_of,
-    count_in_words,
-    in_batches,
-    load_model,
-    training_card,
-)
 from sfumato.networks.weights import initial_weights
 from sfumato.protect.feature import KIND, DeviceSide, FeatureCard, make_sides
 
@@ -60,29 +47,23 @@ class FeatureConfig:
     The paper gives `dimension`, the networks, and Adam.
 
     Attributes:
-        widths: of the attribute network, see TinyDarknet.
-        cut: the layer whose output is encoded; conv4_2, conv5_1, conv6_1 and conv7 in the paper.
-        dimension: d, of the feature.
         variant: "network" stops after the first stage, and has no feature yet; "simple" stops before the
             last; "dpfe", "log-rank" and "adversarial" are variants of the last.
         beta: the weight of privacy in the last stage. For "dpfe" it is β/N of Eq. (7): the attributes' loss
             is its mean over a batch here, and their sum there. For "log-rank" it multiplies log-rank
             privacy; for "adversarial" it is the factor of the reversed gradient.
-        attribute_epochs: the first stage, of the network without auto-encoder.
-        simple_epochs: the second stage, for the attributes alone.
-        private_epochs: the last stage, which "simple" skips.
         pairs: the images of a batch, in the last stage, that are there for another of the same identity.
             Eq. (7) has them by chance: hardly any, with many identities.
     """
 
-    widths: tuple[int, ...] = (16, 32, 64, 128, 128, 64, 64)
-    cut: str = "conv7"
-    dimension: int = 10
+    widths: tuple[int, ...] = (16, 32, 64, 128, 128, 64, 64)  # of the attribute network, see TinyDarknet
+    cut: str = "conv7"  # the layer whose output is encoded; conv4_2, conv5_1, conv6_1, conv7 in the paper
+    dimension: int = 10  # d, of the feature
     variant: str = "dpfe"
     beta: float = 0.1
-    attribute_epochs: int = 20
-    simple_epochs: int = 5
-    private_epochs: int = 10
+    attribute_epochs: int = 20  # the first stage, of the network without auto-encoder
+    simple_epochs: int = 5  # the second stage, for the attributes alone
+    private_epochs: int = 10  # the last stage, which "simple" skips
     batch: int = 64
     pairs: int = 16
     learning_rate: float = 1e-3
@@ -94,7 +75,7 @@ class FeatureConfig:
         if self.variant not in VARIANTS:
             raise ConfigError(f"variant={self.variant}: choose {', '.join(VARIANTS)}")
         stages = {"attribute_epochs": 1, "simple_epochs": 1, "private_epochs": 1}
-        check_least(self, **stages, dimension=1, pairs=1, beta=0)
+        method.check_least(self, **stages, dimension=1, pairs=1, beta=0)
         least = max(4, 2 * self.pairs)
         if self.batch < least:
             raise ConfigError(
@@ -133,47 +114,40 @@ class CloudSide(nn.Module):
         return torch.as_tensor(self.analyser(self.decoder(features).unflatten(1, self._between)))
 
 
-class FeatureModel(nn.Module):
+class FeatureModel(method.Model):
     """A device side that extracts a private feature, and a cloud side that reads attributes from it.
 
-    State: their weights, and those of an adversary while it is trained."""
+    State: their weights, and those of an adversary while it is trained. `protect.feature` applies the device
+    side.
+    """
 
-    def __init__(self, device: DeviceSide, cloud: CloudSide, *, card: dict[str, Any]) -> None:
-        super().__init__()
-        self.device, self.cloud, self.card = device, cloud, card
-        self.adversary: nn.Module | None = None
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    @property
-    def classes(self) -> dict[str, tuple[str, ...]]:
-        """Target -> the names of its classes."""
-        return {target: tuple(names) for target, names in self.card["classes"].items()}
+    kind = KIND
+    device: DeviceSide
+    cloud: CloudSide
+    adversary: nn.Module | None
 
     @property
     def covariance(self) -> Tensor:
         """(d, d), of the features of the training images: C of Procedure 2."""
         return self.device.covariance
 
-    @torch.no_grad()
     def features(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32, without noise. Raises DataError for other sizes."""
         if self.is_network:
             raise ConfigError("a network without auto-encoder has no feature: train a simple variant of it")
-        return self._infer(self.device, images)
+        return self._of_images(self.device, images)
 
-    @torch.no_grad()
     def classify(self, images: Tensor) -> dict[str, Tensor]:
         """(N, C, H, W) uint8 -> target -> (N, classes) float32 logits, by both sides, without noise.
 
         Raises DataError for other sizes.
         """
-        return self.by_target(self._infer(self.outputs, images))
+        return self.by_target(self._of_images(self.outputs, images))
 
-    def _infer(self, function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    def _of_images(self, function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         check_batch(images)
-        check_shape(images, self.card["shape"], "extractor")
-        device = device_of(self.eval())
-        return in_batches(lambda part: function(as_input(part, device)), images).to(images.device)
+        method.check_shape(images, self.card["shape"], "extractor")
+        return self.infer(lambda part: function(method.as_input(part, part.device)), images)
 
     @property
     def is_network(self) -> bool:
@@ -190,7 +164,6 @@ class FeatureModel(nn.Module):
         """The same by the attribute network alone, past the auto-encoder."""
         return torch.as_tensor(self.cloud.analyser(self.device.extractor(images)))
 
-    @torch.no_grad()
     def attributes(self, features: Tensor) -> dict[str, Tensor]:
         """(N, d) finite features, noisy or not -> target -> (N, classes) float32 logits."""
         if self.is_network:
@@ -202,30 +175,26 @@ class FeatureModel(nn.Module):
             raise DataError(f"features of {tuple(features.shape)}: this model reads (N, {wanted})")
         if not features.isfinite().all():
             raise DataError("features that are not finite: leave these images out")
-        device = device_of(self.eval())
-        logits = in_batches(lambda part: self.cloud(part.to(device)), features)
-        return self.by_target(logits.to(features.device))
+        return self.by_target(self.infer(self.cloud, features))
 
     def by_target(self, logits: Tensor) -> dict[str, Tensor]:
         """(N, outputs) -> target -> its columns."""
         sizes = [len(names) for names in self.card["classes"].values()]
         return dict(zip(self.card["classes"], logits.split(sizes, dim=1), strict=True))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model as an artefact, whose device side `protect.feature` applies."""
-        artefacts.save(path, self.state_dict(), {"kind": KIND, **self.card})
-
 
 class _Card(FeatureCard):
     """The card of both sides: the device side needs less."""
 
     config: FeatureConfig  # type: ignore[assignment]
-    precision: Precision = "float32"  # of the training: a loaded model computes in float32
+    precision: method.Precision = "float32"  # of the training: a loaded model computes in float32
 
 
 def load(path: str | os.PathLike[str]) -> FeatureModel:
-    """Reads a model that `FeatureModel.save` wrote. Raises ArtefactError: damaged, foreign, another kind."""
-    return load_model(path, kind=KIND, schema=_Card, untrained=lambda card: make_untrained(card, seed=0))
+    """Reads a saved model. Raises ArtefactError for any other file."""
+    return method.load_model(
+        path, kind=KIND, schema=_Card, untrained=lambda card: make_untrained(card, seed=0)
+    )
 
 
 def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None = None) -> dict[str, float]:
@@ -253,7 +222,7 @@ def make_untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
             f"dimension={dimension} is more than the {between.numel()} outputs of layer "
             f"{card['config']['cut']}: choose fewer, or another cut"
         )
-    return FeatureModel(device, cloud, card=card)
+    return FeatureModel(card, device=device, cloud=cloud, adversary=None)
 
 
 def codes_of(model: FeatureModel, data: LabelledImages) -> Tensor:
@@ -353,8 +322,13 @@ def embed(model: FeatureModel, images: Tensor) -> None:
     Source: Osia et al. 2018, Procedure 1. Promises: with as many dimensions as the output has, the network
     computes the same as without auto-encoder; with fewer, decoder and encoder are the best linear ones.
     """
-    device, extractor = device_of(model.eval()), model.device.extractor
-    outputs = in_batches(lambda part: extractor(as_input(part, device)).flatten(1), images).double()  # (N, D)
+    device = device_of(model.eval())
+
+    def extract(part: Tensor) -> Tensor:
+        maps: Tensor = model.device.extractor(method.as_input(part, device))
+        return maps.flatten(1)
+
+    outputs = method.in_batches(extract, images).double()  # (N, D)
     dimension = model.device.encoder.out_features
     if dimension > len(outputs) - 1:
         raise DataError(
@@ -396,17 +370,10 @@ def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
         norm.momentum = None  # the mean over all batches
     model.train()
     for part in images.tensor_split(-(-len(images) // batch)):
-        model.outputs(as_input(part, device_of(model)))
+        model.outputs(method.as_input(part, device_of(model)))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     model.eval()
-
-
-def measure(model: FeatureModel, images: Tensor) -> None:
-    """Gives a model C of Procedure 2, of the features of (N, C, H, W) uint8 images; to a network, nothing."""
-    if not model.is_network:
-        features = model.features(images).double()
-        model.device.covariance.copy_(features.T.cov().reshape_as(model.device.covariance))
 
 
 # The settings of a stage and those after it.
@@ -467,7 +434,7 @@ def train(
     losses: Callable[[Tensor], None] | None = None,
     device: torch.device | None = None,
 ) -> FeatureModel:
-    """Trains by Procedure 1 and returns the model of the last epoch.
+    """Trains by Procedure 1 and returns the model of the last epoch. See also learn.method.
 
     Args:
         data: clean images to train on.
@@ -476,14 +443,13 @@ def train(
         validation: other images, whose accuracies go on the card; their identities may be new.
         begin: a model of an earlier stage, of the same data, seed and settings up to there. Only later stages
             are then trained, with a new optimiser.
-        seed, checkpoint, progress, losses, device: see learn.method.
 
     Raises DataError for what `trainable` refuses, and ConfigError for no such layer, for one whose output has
     fewer dimensions than the feature, and for an unsuitable `begin`.
     """
     classes = trainable(data, config, targets, sensitive, validation)  # fails now, not after training
     own = {"classes": classes, "sensitive": sensitive, "validation": validation}
-    card = training_card(data, config, seed=seed, device=device, **own)
+    card = method.training_card(data, config, seed=seed, device=device, **own)
     model = make_untrained(card, seed=seed)
     codes = codes_of(model, data)
     _, identities = data.label(sensitive).codes.unique(return_inverse=True)
@@ -511,7 +477,9 @@ def train(
     model.adversary = None
     card["epochs"] = run.epoch
     settle(model, data.images[_order(data, seed, config.epochs)[1]], batch=config.batch)
-    measure(model, data.images)
+    if not model.is_network:  # C of Procedure 2
+        features = model.features(data.images).double()
+        model.device.covariance.copy_(features.T.cov().reshape_as(model.device.covariance))
     card["accuracies"] = None if validation is None else evaluate(model, validation)
     return model
 
@@ -526,13 +494,13 @@ def trainable(
     """Target -> its classes, if a feature can be trained on the images. Raises DataError: see train."""
     if not targets:
         raise DataError("no target: name the labels that the feature should keep")
-    check_apart(data, targets, [sensitive], "feature")
+    method.check_apart(data, targets, [sensitive], "feature")
     # Sorted, as on an artefact's card: the order is that of the network's outputs.
-    classes = {target: list(classes_of(data, target, LEARNER, *others)) for target in sorted(targets)}
+    classes = {target: list(method.classes_of(data, target, LEARNER, *others)) for target in sorted(targets)}
     _, counts = data.label(sensitive).codes.unique(return_counts=True)
     if config.variant not in ("network", "simple") and (len(counts) < 2 or int(counts.max()) < 2):
         raise DataError(
-            f"{data.name}: label {sensitive!r} has {count_in_words(len(counts))}, and the largest has "
+            f"{data.name}: label {sensitive!r} has {method.count_in_words(len(counts))}, and the largest has "
             f"{int(counts.max())} images; removing it takes 2 classes and 2 images of one: "
             "choose another label, or add images"
         )
@@ -556,7 +524,7 @@ def stage_loss(
     device = device_of(model)
     codes, identities = to_device(codes, device), to_device(identities, device)
     with autocast(model.card["precision"], device):
-        ready = as_input(images, device)
+        ready = method.as_input(images, device)
         if stage == "network":
             logits = model.without_feature(ready)
         else:

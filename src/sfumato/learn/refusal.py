@@ -1,6 +1,5 @@
 """The refusal of queries that belong to no enrolled class. A service uses it without PyTorch."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -11,9 +10,6 @@ from pydantic.dataclasses import dataclass
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
-
-ACCEPTED = 0.95  # share of queries of enrolled classes that a refusal accepts
-LEAST_REFUSED = 0.1  # the least share of queries of other classes that a useful refusal refuses
 
 OF_CARD = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)  # of records that cards hold
 
@@ -31,20 +27,7 @@ class Interval:
 
 
 @dataclass(frozen=True, config=OF_CARD)
-class Threshold:
-    """Decides as a Refusal does; tables of prototypes state no rates of it."""
-
-    # The largest squared distance, divided by 1 + 1/K, that is accepted; K is the number of examples behind
-    # the prototype, plus the worth of a prior in examples.
-    threshold: Annotated[float, Field(ge=0)]
-
-    def accepts(self, squared_distances: np.ndarray, shots: np.ndarray | float) -> np.ndarray:
-        """Which classes accept a query, by its distances from their prototypes of some examples."""
-        return np.asarray(squared_distances <= self.threshold * (1 + 1 / np.asarray(shots, np.float64)))
-
-
-@dataclass(frozen=True, config=OF_CARD)
-class Refusal(Threshold):
+class Refusal:
     """Decides that a query belongs to no enrolled class: it is too far from each of them.
 
     Source: ours. With errors of variance v about the middle of its class, a query is v·(1 + 1/K) from the
@@ -56,6 +39,7 @@ class Refusal(Threshold):
     it refused up to 19% of queries among two (drawn codes of 2 bits).
     """
 
+    threshold: Annotated[float, Field(ge=0)]  # the largest squared distance, divided by that, of the accepted
     measured: Count  # classes of the measurement
     classes: Count  # how many were enrolled at a time; among more it refuses fewer
     shot: Count  # examples of each
@@ -70,31 +54,17 @@ class Refusal(Threshold):
             "the epoch; more of them narrow these)"
         )
 
+    def accepts(self, squared_distances: np.ndarray, shots: np.ndarray | float) -> np.ndarray:
+        """Which classes accept a query, by its distances from their prototypes of K, or K + k, examples."""
+        return np.asarray(squared_distances <= self.threshold * (1 + 1 / np.asarray(shots, np.float64)))
+
     @classmethod
     def of_card(cls, card: Mapping[str, Any] | None) -> "Refusal | None":
         """The refusal of a card, or None."""
         if card is None:
             return None
-        shares = {name: Interval(**card[name]) for name in ("accepted", "refused")}
-        return cls(**{**card, **shares})
+        return cls(**{**card, **{name: Interval(**card[name]) for name in ("accepted", "refused")}})
 
     def card(self) -> dict[str, Any]:
         """The entries of a card."""
         return asdict(self)
-
-
-def threshold_of(own: np.ndarray) -> float:
-    """The threshold that accepts 95% of queries by their scaled distances from their own class.
-
-    Half-way to the next larger distance: codes of a few bits have few distances, and rounding must not decide
-    which of them are accepted.
-    """
-    own = np.sort(own)
-    largest = own[math.ceil(ACCEPTED * len(own)) - 1]
-    above = own[own > largest * (1 + 1e-5) + 1e-9]
-    return float((largest + above[0]) / 2 if len(above) else largest * (1 + 1e-5) + 1e-9)
-
-
-def is_useful(accepted: float, refused: float) -> bool:
-    """Whether it refuses a tenth of queries of other classes, twice as large a share of them as of others."""
-    return refused >= max(LEAST_REFUSED, 2 * (1 - accepted))

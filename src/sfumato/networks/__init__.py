@@ -2,29 +2,21 @@
 
 from sfumato.networks.classifiers import Convolutional, FullyConnected, Linear, Predictor, Strided
 from sfumato.networks.cut import cut
-from sfumato.networks.encoders.backbones import VGG16, AlexNet, SqueezeNet11
 from sfumato.networks.encoders.small import Conv4, ConvNet8, LeNet, ResNet, ResNet12, TinyDarknet
 from sfumato.networks.encoders.squeeze_net import SqueezeNet
 from sfumato.networks.faces.alignment import align
-from sfumato.networks.faces.dlib_resnet import DlibResNet
-from sfumato.networks.faces.finding import Faces
-from sfumato.networks.faces.inception_resnet_v1 import InceptionResnetV1
-from sfumato.networks.faces.mobile_face_net import MobileFaceNet
 from sfumato.networks.faces.mtcnn import MTCNN
+from sfumato.networks.faces.recognisers import DlibResNet, MobileFaceNet
 from sfumato.networks.restorers import DnCNN, UNet, UpConvolutional
 
 __all__ = [
     "MTCNN",
-    "VGG16",
-    "AlexNet",
     "Conv4",
     "ConvNet8",
     "Convolutional",
     "DlibResNet",
     "DnCNN",
-    "Faces",
     "FullyConnected",
-    "InceptionResnetV1",
     "LeNet",
     "Linear",
     "MobileFaceNet",
@@ -32,7 +24,6 @@ __all__ = [
     "ResNet",
     "ResNet12",
     "SqueezeNet",
-    "SqueezeNet11",
     "Strided",
     "TinyDarknet",
     "UNet",

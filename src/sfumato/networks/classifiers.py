@@ -1,5 +1,6 @@
 """Networks from images to classes, and encoders, by their names in settings and cards."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -27,7 +28,7 @@ from sfumato.networks.encoders.small import (
 )
 
 
-class Predictor(nn.Module):
+class Predictor(nn.Sequential):
     """Conv-4, a dense layer with batch norm and ReLU, and a dense layer.
 
     Source: the mask paper (docs/papers.md, "Mask"), Sec. III-B. It does not give the widths of its layers:
@@ -39,33 +40,27 @@ class Predictor(nn.Module):
     def __init__(
         self, shape: tuple[int, int, int], classes: int, *, width: int = 64, hidden: int = 128
     ) -> None:
-        super().__init__()
         channels, height, side = shape
         check_size(torch.empty(0, *shape), 4)
-        self.encoder = Conv4(channels, width=width)
-        self.head = nn.Sequential(
+        encoder = Conv4(channels, width=width)
+        head = nn.Sequential(
             # The batch norm would undo a bias.
             nn.Linear(width * (height // 16) * (side // 16), hidden, bias=False),
             nn.BatchNorm1d(hidden),
             nn.ReLU(),
             nn.Linear(hidden, classes),
         )
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Classifies float images."""
-        return torch.as_tensor(self.head(self.encoder(images)))
+        super().__init__(OrderedDict(encoder=encoder, head=head))
 
 
 # The next four are for meta-learning: without running statistics, which would carry one task's images into
-# another.
+# another. So images are normalised together: the class of one depends on the others.
 
 
 class Linear(nn.Sequential):
-    """One linear layer without a bias: softmax regression on pixels.
+    """One linear layer without a bias: softmax regression on pixels. (N, C, H, W) -> (N, way).
 
     It learns little. Audits use it, since each task's part of its update is known in closed form.
-
-    (N, C, H, W) -> (N, way).
     """
 
     def __init__(self, shape: tuple[int, int, int], way: int) -> None:
@@ -74,11 +69,9 @@ class Linear(nn.Sequential):
 
 
 class FullyConnected(nn.Sequential):
-    """Layers of 256, 128, 64 and 64 units with batch norm and ReLU, then a linear one.
+    """Layers of 256, 128, 64 and 64 units with batch norm and ReLU, then a linear one. -> (N, way).
 
     Source: Finn, Abbeel & Levine 2017, Sec. 5.2 and App. A.1, for Omniglot.
-
-    (N, C, H, W) -> (N, way). Images are normalised together: the class of one depends on the others.
     """
 
     def __init__(self, shape: tuple[int, int, int], way: int) -> None:
@@ -91,33 +84,24 @@ class FullyConnected(nn.Sequential):
         super().__init__(nn.Flatten(), *layers, nn.Linear(sizes[-1], way))
 
 
-class Convolutional(nn.Module):
-    """Conv-4 without running statistics, and a linear layer.
+class Convolutional(nn.Sequential):
+    """Conv-4 without running statistics, and a linear layer. (N, C, H, W) -> (N, way).
 
-    Source: Finn, Abbeel & Levine 2017, App. A.1, for MiniImageNet.
-
-    (N, C, H, W) -> (N, way). Images are normalised together: the class of one depends on the others.
-    Raises DataError for images below 16x16, before it is made.
+    Source: Finn, Abbeel & Levine 2017, App. A.1, for MiniImageNet. Raises DataError below 16x16 pixels.
     """
 
     def __init__(self, shape: tuple[int, int, int], way: int, *, width: int = 64) -> None:
-        super().__init__()
         channels, height, side = shape
         check_size(torch.empty(0, *shape), 4)
-        self.encoder = Conv4(channels, width=width, running=False)
-        self.head = nn.Linear(width * (height // 16) * (side // 16), way)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Classifies float images."""
-        return torch.as_tensor(self.head(self.encoder(images)))
+        encoder = Conv4(channels, width=width, running=False)
+        head = nn.Linear(width * (height // 16) * (side // 16), way)
+        super().__init__(OrderedDict(encoder=encoder, head=head))
 
 
 class Strided(nn.Module):
     """Four 3x3 convolutions of stride 2 with batch norm and ReLU, the mean of all pixels, and a linear layer.
 
-    Source: Finn, Abbeel & Levine 2017, App. A.1, for Omniglot.
-
-    (N, C, H, W) -> (N, way). Images are normalised together: the class of one depends on the others.
+    Source: Finn, Abbeel & Levine 2017, App. A.1, for Omniglot. (N, C, H, W) -> (N, way).
     """
 
     def __init__(self, shape: tuple[int, int, int], way: int, *, width: int = 64) -> None:

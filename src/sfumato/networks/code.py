@@ -14,9 +14,7 @@ class CodeNetwork(nn.Module):
     """An encoder, a linear layer, batch norm without scale and shift, and tanh.
 
     Source: ours. Batch norm without scale and shift keeps each number's mean over training images at 0, so
-    its sign is the most informative bit.
-
-    (N, C, H, W) float32 -> (N, d) float32. State: its weights.
+    its sign is the most informative bit. (N, C, H, W) float32 -> (N, d) float32. State: its weights.
     """
 
     def __init__(self, encoder: nn.Module, size: int, *, dimension: int, side: int | None = None) -> None:

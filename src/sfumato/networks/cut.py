@@ -21,13 +21,9 @@ def cut(module: nn.Module, at: str) -> tuple[nn.Module, nn.Module]:
     for modules whose forward neither asks `self.training` nor changes the layer's output in place; and both
     halves hold the parameters and buffers of `module` itself, under the same names: training them trains it.
 
-    Args:
-        module: with one input, and a forward that torch.fx can trace.
-        at: the path of a layer in `named_modules`, such as "conv7" or "blocks.1".
-
-    Raises:
-        ConfigError: no such layer; the forward cannot be traced, or does not call the layer exactly once; or
-            later layers need more than its output, as inside a residual block.
+    `at`: the path of a layer, such as "conv7" or "blocks.1". Raises ConfigError if there is none; if torch.fx
+    cannot trace the forward, or it does not call the layer exactly once; or if later layers need more than
+    its output, as inside a residual block.
     """
     names = [name for name, _ in module.named_modules() if name]
     if at not in names:
@@ -59,7 +55,6 @@ class _Tracer(fx.Tracer):
         self._at = at
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """See fx.Tracer."""
         return module_qualified_name == self._at or super().is_leaf_module(m, module_qualified_name)
 
 

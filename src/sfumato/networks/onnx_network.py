@@ -10,10 +10,7 @@ from sfumato.errors import ArtefactError
 
 
 class OnnxNetwork(nn.Module):
-    """A graph of ONNX as a module without gradients: (N, 3, h, w) float32 -> its first output.
-
-    State: the bytes of the file, so that an artefact holds it.
-    """
+    """(N, 3, h, w) float32 -> a graph's first output. State: its bytes, so that an artefact holds it."""
 
     file: Tensor
 

@@ -108,10 +108,15 @@ class UpConvolutional(nn.Module):
     """
 
     def __init__(self, dimension: int, shape: tuple[int, int, int], *, width: int = 32) -> None:
-        """`dimension`: D; `shape`: (C, H, W). Raises DataError as check_sides does."""
+        """`dimension`: D; `shape`: (C, H, W). Raises DataError for sides that it cannot draw."""
         super().__init__()
         channels, *sides = shape
-        check_sides(*sides)
+        cure = [min(max(round(side / _MULTIPLE) * _MULTIPLE, _LEAST), _MOST) for side in sides]
+        if cure != sides:
+            raise DataError(
+                f"images of {sides[0]}x{sides[1]}: an up-convolutional decoder draws sides of {_LEAST} to "
+                f"{_MOST} pixels that are multiples of {_MULTIPLE}: load them at {cure[0]}x{cure[1]}"
+            )
         sizes = [sides]
         while max(sizes[0]) > _GRID:
             sizes.insert(0, [-(-side // 2) for side in sizes[0]])
@@ -146,13 +151,3 @@ class UpConvolutional(nn.Module):
             features = functional.leaky_relu(layer(features, output_size=size), _SLOPE)
         layer, size = last
         return torch.as_tensor(layer(features, output_size=size))
-
-
-def check_sides(height: int, width: int) -> None:
-    """Raises DataError unless both sides are multiples of 4 from 8 to 128."""
-    cure = [min(max(round(side / _MULTIPLE) * _MULTIPLE, _LEAST), _MOST) for side in (height, width)]
-    if cure != [height, width]:
-        raise DataError(
-            f"images of {height}x{width}: an up-convolutional decoder draws sides of {_LEAST} to {_MOST} "
-            f"pixels that are multiples of {_MULTIPLE}: load them at {cure[0]}x{cure[1]}"
-        )

@@ -34,15 +34,10 @@ _EQUAL = 1e-9  # a squared distance of all averages below this: another image is
 class StageDistance(nn.Module):
     """d(a, b) = sum over k of w_k t_k(a, b), with weights w_k of 0 or more. (N, C, H, W) pairs -> (N,).
 
-    Images are resized to one size, see `small.to_squares`: another size gives other distances. State: weights
-    of the network, which is frozen; those of the terms; the averages of other images; and the calibration.
-
-    Attributes:
-        kinds: of KINDS, in the order of the terms.
-        weights: (K,) of the terms, one for each counted stage of each kind.
-        others: (G, 2656) averages of other images, for relative terms; see `averages`.
-        calibration: (2,) a and b of `probability`.
-        size: H and W to which images are resized, LEAST_SIZE or more.
+    Images are resized to one size, LEAST_SIZE or more, see `small.to_squares`: another size gives other
+    distances. State: weights of the network, which is frozen; `weights`, (K,), of the terms, one for each
+    counted stage of each of `kinds`; `others`, the (G, 2656) `averages` of other images, for relative terms;
+    and `calibration`, a and b of `probability`.
     """
 
     calibration: Tensor

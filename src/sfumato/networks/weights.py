@@ -1,8 +1,9 @@
-"""Weights of networks: initial ones from a seed, and public ones from a file that the user names.
+"""Weights of networks: initial ones from a seed, and public ones from a file of the user or of a package.
 
 Nothing is downloaded here. Artefacts of our own, which carry a card, are read by sfumato.artefacts.
 """
 
+import hashlib
 import math
 import os
 import pickle
@@ -10,6 +11,9 @@ import threading
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +24,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from sfumato.errors import ArtefactError
+from sfumato.base.files import open_regular
+from sfumato.errors import ArtefactError, MissingExtraError
 
 _NAMED = 3  # wrong names that an error lists
 _COUNTER = "num_batches_tracked"  # of a batch norm: no network uses it at rest, and not all files have it
@@ -123,14 +128,10 @@ def load_weights(
     """Makes a network in evaluation mode with the weights of a file: all its own, and no others.
 
     Args:
-        make: makes the network.
-        path: a .safetensors file, an .npz of plain arrays, or a .pt, .pth or .ckpt with a state dict, whose
-            names may begin with `module.`, as DataParallel leaves them.
+        make, path: the network; and the file, see `read`.
         source: the address of such weights and their terms: the end of each error.
         unused: names that the file may have, and this network does not need.
         rename: converts the weights of another library.
-
-    Raises ArtefactError for a missing, damaged or foreign file, or one that could run code.
     """
     with initial_weights():
         network = make()
@@ -151,7 +152,11 @@ def _first(names: list[str]) -> str:
 
 
 def read(path: Path, *, source: str) -> dict[str, Tensor]:
-    """Reads the tensors of a file by name; see load_weights for formats and errors."""
+    """Reads the tensors of a file by name.
+
+    A .safetensors file, an .npz of plain arrays, or a .pt, .pth or .ckpt with a state dict, whose names may
+    begin with `module.`. Raises ArtefactError for a missing or damaged file, or one that could run code.
+    """
     readers: dict[str, Callable[[Path], dict[str, Tensor]]] = {
         ".safetensors": load_file,
         ".npz": _read_npz,
@@ -192,3 +197,54 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
     if not isinstance(content, Mapping) or not all(isinstance(each, Tensor) for each in content.values()):
         raise pickle.UnpicklingError("not a mapping from names to tensors")
     return {str(name).removeprefix("module."): tensor for name, tensor in content.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WheelFile:
+    """A file of weights in a package of a registry, which is never imported: none of its code runs."""
+
+    what: str  # the work that needs it, in words
+    extra: str  # of sfumato, which installs the package
+    distribution: str  # the package's name
+    file: str  # its path below the folder of the installed package
+    sha256: str  # of the file; another one is not read
+    otherwise: str = ""  # how to work without it, in words
+
+    def cure(self) -> str:
+        """How to install it, or work without it, in words."""
+        command = f"in the clone of sfumato, run pip install -c constraints.txt -e '.[{self.extra}]'"
+        return f"{command}, {self.otherwise}" if self.otherwise else command
+
+    def is_installed(self) -> bool:
+        """Whether the package is installed."""
+        try:
+            return bool(distribution(self.distribution))
+        except PackageNotFoundError:
+            return False
+
+    def path(self) -> Path:
+        """The path of the file. Raises MissingExtraError, or ArtefactError for unknown bytes."""
+        if not self.is_installed():
+            raise MissingExtraError(f"{self.what} needs {self.distribution}: {self.cure()}")
+        path = Path(str(distribution(self.distribution).locate_file(self.file)))
+        try:
+            digest = digest_of(path)
+        except OSError as error:
+            raise ArtefactError(f"{path}: cannot be read ({error.strerror}): {self.cure()}") from error
+        if digest != self.sha256:
+            raise ArtefactError(
+                f"{path}: its SHA-256 is {digest}, and {self.what} is {self.sha256}: it is not read. Remove "
+                f"{self.distribution}, and {self.cure()}"
+            )
+        return path
+
+
+def digest_of(path: str | os.PathLike[str]) -> str:
+    """The SHA-256 of a file, which is read again only if it has changed. Raises OSError."""
+    return _digest(os.fspath(path), Path(path).stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=32)
+def _digest(path: str, changed: int) -> str:
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -41,13 +41,9 @@ _NETWORK = "network."
 
 @dataclass(frozen=True)
 class AnswerRelease(Released):
-    """Answers that leave a device: `array` is (N,) int64, each a row of `classes`.
+    """Answers that leave a device: `array` is (N,) int64, each a row of `classes`."""
 
-    Attributes:
-        classes: the names of all possible answers, at least two.
-    """
-
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # the names of all possible answers, at least two
 
     kind = "answer"
 

@@ -155,7 +155,6 @@ class Feature(Encoding):
     to that L2 norm, and each number gets noise of variance `noise`: training features have variance 1.
 
     Attributes:
-        artefact: path of the trained extractor.
         noise: r of Procedure 2, at least 0: the variance of the noise relative to that of a feature.
         norm: of the clipping, or None. A feature of d numbers has a norm of about √d.
     """

@@ -47,7 +47,7 @@ def pixel_scores(masker: UNet, images: Tensor) -> Tensor:
 
     Guarantees that the scores of an image do not depend on the others: each goes through the network by
     itself, in float32. Other batch sizes would round differently, and two releases whose masks
-    differ in a pixel show more than `keep` of the image. It costs some speed (benchmarks/mask.py).
+    differ in a pixel show more than `keep` of the image. It costs some speed (docs/speed.md).
     """
 
     def prepare(image: Tensor) -> Tensor:

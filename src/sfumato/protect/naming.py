@@ -85,14 +85,8 @@ def bound_naming(
     On average over people and noise, for an adversary with any knowledge and computing power. Most
     protections, and all that release pixels as in papers, prove nothing: then the chance is 1.
 
-    Args:
-        protection, shape: see sfumato.protect; (C, H, W) of the images.
-        candidates: N equally likely people; or `prior`.
-        prior, releases, assuming: see Protection.bounds.
-
-    Raises:
-        ConfigError: neither candidates nor prior, both, or a number out of range.
-        ArtefactError: the protection's artefact cannot be read.
+    `candidates`: N equally likely people; or `prior`, see Protection.bounds, also for the others. Raises
+    ConfigError for neither or both, or a number out of range, and ArtefactError as the artefact's loader.
     """
     beforehand = naming.prior_of(candidates, prior)
     bounds = [naming.Bound(1.0, "nothing is proved")]

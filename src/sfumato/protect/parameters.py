@@ -98,9 +98,7 @@ def check_bounds(name: str, key: str, value: float, cure: str) -> None:
 def check_single_pixels(name: str, cell: int | Fraction, key: str, value: float, most: float) -> None:
     """Raises SpecError if cells are single pixels, and their noise, which alone hides them, is too little.
 
-    Args:
-        key: the parameter that sets the noise: the larger it is, the less noise.
-        most: the value at which the noise has a standard deviation of LEAST_DIFFERENCE grey levels.
+    `key` sets it, the larger the less; at `most` its standard deviation is LEAST_DIFFERENCE grey levels.
     """
     if cell == 1 and value > most:
         raise SpecError(

@@ -84,10 +84,7 @@ def chances(release: Release, law: Law) -> tuple[Floats, float]:
     counted: all values, and those that no end of the range has clamped; each at a few levels of p. The
     smallest of these probabilities counts, times their number (Bonferroni). An honest release thus gets x or
     less with a chance of at most x, whatever it shows. Only whole cells count: border cells have more noise,
-    and are few.
-
-    Returns:
-        (N,) for each image, and for all images as one; 1 if there is nothing to predict from.
+    and are few. -> (N,) for each image, and for all images as one; 1 if there is nothing to predict from.
     """
     rows, columns = (side // release.cell for side in release.size)
     values = release.array[:, :, :rows, :columns]  # (N, C, h, w)

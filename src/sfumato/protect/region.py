@@ -25,7 +25,7 @@ from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
 from sfumato.images import Images, Pixels, as_array, as_tensor, check_batch, digest, read_array
 from sfumato.protect.parameters import PLACES, check_path, file_parameters
 from sfumato.protect.pixels import Block
-from sfumato.protect.release import FilePath, Protection, Release, artefact_digest, kind_of
+from sfumato.protect.release import FilePath, Protection, Release, artefact_digest, canonical, kind_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -98,12 +98,7 @@ class Region(Protection):
     @property
     def spec(self) -> str:
         """See Protection.spec."""
-        more = [f"file={self.file}"] if self.file else []
-        if self.margin != type(self).margin:
-            more.append(f"margin={self.margin:g}")
-        if self.missing != type(self).missing:
-            more.append(f"missing={self.missing}")
-        return f"{self.inner.spec}@{self.place}{':' if more else ''}{','.join(more)}"
+        return canonical(f"{self.inner.spec}@{self.place}", self, but=("inner", "place"))
 
     @property
     def draws_noise(self) -> bool:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -33,15 +33,10 @@ FilePath = Annotated[str, "the path of a file on this device"]
 
 @dataclass(frozen=True)
 class Released:
-    """A release: a row for each image.
+    """A release: a row for each image."""
 
-    Attributes:
-        array: the rows. A tensor becomes the array of its memory.
-        spec: the protection that made them.
-    """
-
-    array: np.ndarray
-    spec: str
+    array: np.ndarray  # the rows; a tensor becomes the array of its memory
+    spec: str  # the protection that made them
 
     def __post_init__(self) -> None:
         array: Any = self.array
@@ -82,16 +77,11 @@ class Release(Released):
     """Protected images that leave a device: `array` is (N, C, h, w) uint8.
 
     Pixelized images travel as one value a cell, all that they hold; otherwise h and w are the images'.
-
-    Attributes:
-        size: (H, W) of the original images.
-        cell: side of the square of pixels for each value; 1 without cells.
-        shown: (N, 1, H, W) bool, the shown pixels, as many in each image: `values` are 0 elsewhere.
-            None if all are shown.
     """
 
-    size: tuple[int, int]
-    cell: int = 1
+    size: tuple[int, int]  # (H, W) of the original images
+    cell: int = 1  # side of the square of pixels for each value; 1 without cells
+    # (N, 1, H, W) bool, the shown pixels, as many in each image: `values` are 0 elsewhere. None: all of them.
     shown: "Tensor | None" = None
 
     def images(self) -> "Tensor":
@@ -167,19 +157,13 @@ def unpack(packets: Sequence[bytes], *, spec: str, shape: tuple[int, int, int]) 
 class Protection:
     """A way to protect images on the device: a base of frozen dataclasses, whose fields are its parameters.
 
-    A protection has a name and `release`; all else has a default. It may have further parts:
-
-        cell    a field or a number, the side of the square of pixels for each released value; see cell_of
-        digest  see Trained
-        encode  see Encoding
-
-    Attributes:
-        name: with which its specs begin.
-        kind: of KINDS, of its releases.
+    A protection has a name and `release`; all else has a default. It may have further parts: `cell`, a field
+    or a number, the side of the square of pixels for each released value, see cell_of; `digest`, see Trained;
+    and `encode`, see Encoding.
     """
 
-    name: ClassVar[str]
-    kind: ClassVar[str] = "pixels"
+    name: ClassVar[str]  # with which its specs begin
+    kind: ClassVar[str] = "pixels"  # of KINDS, of its releases
 
     @property
     def draws_noise(self) -> bool:
@@ -340,12 +324,12 @@ class Encoding(TrainedProtection):
         return self.release_of(self.encode(images), noise)
 
 
-def canonical(name: str, protection: Any) -> str:
-    """`name:key=value,...` in the order of the dataclass fields, without those at their default."""
+def canonical(name: str, protection: Any, *, but: Collection[str] = ()) -> str:
+    """`name:key=value,...` by the fields of a dataclass, but for some and for those at their default."""
     parts = [
         f"{field.name}={number(value)}"
         for field in dataclasses.fields(protection)
-        if (value := getattr(protection, field.name)) != field.default
+        if field.name not in but and (value := getattr(protection, field.name)) != field.default
     ]
     return f"{name}:{','.join(parts)}" if parts else name
 

@@ -3,13 +3,13 @@
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 from itertools import product
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_type_hints, overload
 
-from sfumato.base.registry import Registry
+from sfumato.base.registry import Reader, Registry, read_settings
 from sfumato.errors import SpecError, did_you_mean, shorten
 from sfumato.protect.dp_pix import DPPix, DPPixGaussian
 from sfumato.protect.outside import Outside
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sfumato.protect.feature import Feature
 
 _Named = TypeVar("_Named")
-_Kind = TypeVar("_Kind")
 
 _AS = {kind: kind for kind in KINDS} | {"shape": "the shape of a mask", "answer": "answers"}
 _CURES = {
@@ -69,21 +68,16 @@ def parse(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
 
     `takes`: the kinds of releases that the caller accepts, of release.KINDS; images by default.
 
-    Raises:
-        SpecError: an unknown name or key (it names the nearest), a missing or impossible value, a list of
-            values, which only a study takes, or a protection whose releases are not accepted.
+    Raises SpecError for an unknown name or key (it names the nearest), a missing or impossible value, a list
+    of values, which only a study takes, or a protection whose releases are not accepted.
     """
-    inner, region = _split(spec)
-    protection = parse_as(inner, PROTECTIONS)
-    return _check_taken(protection if region is None else _on_part(protection, region), takes)
+    return _taken(spec, takes, most=1)[0]
 
 
 def parse_as(spec: str, kinds: Mapping[str, Callable[..., _Named]]) -> _Named:
     """Does the same with dataclasses by name. It opens no file of the spec: anybody may have written it."""
-    known = _look_up(spec, kinds)
-    if len(spec) > _LONGEST:
-        raise SpecError(f"{known[0]}: a spec of {len(spec)} characters: write at most {_LONGEST}")
-    return _every(spec, *known, most=1)[0]
+    named: _Named = _every(spec, kinds, most=1)[0]
+    return named
 
 
 @overload
@@ -95,16 +89,12 @@ def expand(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
 
     With several lists, every combination in turn; the last key varies fastest. See parse.
     """
-    inner, region = _split(spec)
-    listed = expand_as(inner, PROTECTIONS)
-    if region is not None:
-        listed = [_on_part(protection, region) for protection in listed]
-    return [_check_taken(protection, takes) for protection in listed]
+    return _taken(spec, takes, most=MOST_LISTED)
 
 
 def expand_as(spec: str, kinds: Mapping[str, Callable[..., Any]]) -> list[Any]:
-    """Does the same with the dataclasses of `kinds`, by the names that a spec begins with."""
-    return _every(spec, *_look_up(spec, kinds), most=MOST_LISTED)
+    """Does the same with dataclasses by name."""
+    return _every(spec, kinds, most=MOST_LISTED)
 
 
 def portable(spec: str) -> str:
@@ -170,92 +160,59 @@ def _split(spec: str) -> tuple[str, tuple[str, str] | None]:
     return (spec, None) if found is None else (spec[: found.start()], (found[1], found[2] or ""))
 
 
-def _on_part(protection: Any, region: tuple[str, str]) -> Region:
-    place, rest = region
-    readers: dict[str, Callable[[str], Any]] = {"file": str, "margin": float, "missing": str}
-    values: dict[str, Any] = {}
-    for key, text in _pairs(f"@{place}", rest):
-        if key not in readers:
-            raise SpecError(f"@{place}: no parameter {shorten(key)!r}: {did_you_mean(key, readers)}")
-        values[key] = _value(f"@{place}", key, text, readers[key])
-    return Region(protection, place, **values)
-
-
-def _look_up(spec: str, kinds: Mapping[str, _Kind]) -> tuple[str, _Kind, str]:
-    """The name in a spec, its protection, and the rest."""
+def _every(spec: str, kinds: Mapping[str, Callable[..., Any]], *, most: int) -> list[Any]:
+    """Every combination of values; counted first, since lists of a thousand name a thousand thousands."""
     name, _, rest = spec.strip().partition(":")
     if name not in kinds:
         raise SpecError(f"no protection is called {shorten(name)!r}: {did_you_mean(name, kinds)}")
-    return name, kinds[name], rest
-
-
-def _check_taken(protection: Any, takes: Collection[str]) -> Any:
-    kind = kind_of(protection)
-    if kind not in takes:
-        wanted = " or ".join(_AS[each] for each in takes)
-        raise SpecError(
-            f"{shorten(protection.spec)}: its releases are {_AS[kind]}, and only {wanted} can be used "
-            f"here: {_CURES.get(kind, 'choose another protection')}"
-        )
-    return protection
-
-
-def _every(spec: str, name: str, kind: Callable[..., _Named], rest: str, *, most: int) -> list[_Named]:
-    """Every combination of values; counted first, since lists of a thousand name a thousand thousands."""
-    values = _values(name, kind, rest)
-    count = math.prod(len(listed) for listed in values.values())
+    kind = kinds[name]
+    if most == 1 and len(spec) > _LONGEST:
+        raise SpecError(f"{name}: a spec of {len(spec)} characters: write at most {_LONGEST}")
+    values: dict[str, list[Any]] = {}
+    for key, value in read_settings(name, rest, _readers(kind)):
+        values.setdefault(key, []).append(value)
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        if field.name not in values and field.default is dataclasses.MISSING:
+            raise SpecError(f"{name}: {field.name} is missing: write {name}:{field.name}=...")
+    count = math.prod(map(len, values.values()))
     if count > most:
         cure = "give one value for each key" if most == 1 else f"name at most {most:,}"
         raise SpecError(f"{shorten(spec)!r} names {count:,} protections: {cure}")
-    return [kind(**dict(zip(values, combination, strict=True))) for combination in product(*values.values())]
+    return [kind(**dict(zip(values, each, strict=True))) for each in product(*values.values())]
 
 
-def _values(name: str, kind: Callable[..., Any], rest: str) -> dict[str, list[Any]]:
-    """The values of each key."""
-    types = {key: _plain(hint) for key, hint in get_type_hints(kind).items()}
-    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    values: dict[str, list[Any]] = {}
-    for key, text in _pairs(name, rest):
-        if key not in fields:
-            known = did_you_mean(key, fields) if fields else "it takes no parameters"
-            raise SpecError(f"{name}: no parameter {shorten(key)!r}: {known}")
-        values.setdefault(key, []).append(_value(name, key, text, types[key]))
-    for key, field in fields.items():
-        if key not in values and field.default is dataclasses.MISSING:
-            raise SpecError(f"{name}: {key} is missing: write {name}:{key}=...")
-    return values
+def _taken(spec: str, takes: Collection[str], *, most: int) -> list[Any]:
+    inner, region = _split(spec)
+    protections = _every(inner, PROTECTIONS, most=most)
+    if region is not None:
+        place, rest = region
+        readers = {key: each for key, each in _readers(Region).items() if key not in ("inner", "place")}
+        own = dict(read_settings(f"@{place}", rest, readers))
+        protections = [Region(protection, place, **own) for protection in protections]
+    for protection in protections:
+        if (kind := kind_of(protection)) not in takes:
+            wanted = " or ".join(_AS[each] for each in takes)
+            raise SpecError(
+                f"{shorten(protection.spec)}: its releases are {_AS[kind]}, and only {wanted} can be used "
+                f"here: {_CURES.get(kind, 'choose another protection')}"
+            )
+    return protections
 
 
-def _plain(hint: Any) -> Callable[[str], Any]:
-    """`float | None` -> float: a parameter may be left out, but not be empty."""
-    if hint == int | Fraction:  # a cell, in pixels or as a share of the image
-        return read_cell
-    kinds: list[type] = [each for each in get_args(hint) if each is not NoneType]
-    return kinds[0] if kinds else hint
+def _readers(kind: Any) -> dict[str, Reader]:
+    """How the value of each field is read. It may be left out, if it may be None, but not be empty."""
+    hints = get_type_hints(kind)
+    return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
 
 
-def _pairs(name: str, text: str) -> Iterator[tuple[str, str]]:
-    """ "a=1,2,b=3" -> (a, 1), (a, 2), (b, 3)."""
-    key = None
-    for part in text.split(",") if text.strip() else []:
-        left, equals, right = part.partition("=")
-        if equals:
-            key, value = left.strip(), right.strip()
-        else:
-            value = left.strip()
-        if key is None or not value:
-            raise SpecError(f"{name}: {shorten(part)!r} is not key=value: write {name}:key=value,key=value")
-        yield key, value
+def _reader(hint: Any) -> Reader:
+    if hint == int | Fraction:
+        return read_cell, "a whole number or a share of the image, such as 1/8"
+    kind = next((each for each in get_args(hint) if each is not NoneType), hint)
+    return (_finite, "a number") if kind is float else (kind, "a whole number")
 
 
-def _value(name: str, key: str, text: str, kind: Callable[[str], Any]) -> Any:
-    try:
-        value = kind(text)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError
-        return value
-    except ValueError:
-        wanted = "a number" if kind is float else "a whole number"
-        if "/" in text and kind is read_cell:
-            wanted = "a share of the image, such as 1/8"
-        raise SpecError(f"{name}: {key}={shorten(text)} is not {wanted}") from None
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError
+    return value

@@ -105,7 +105,7 @@ def freeze(model: meta.MetaModel, reference: Tensor) -> nn.Module:
     if isinstance(network, FullyConnected | Linear):
         network[-1] = nn.Identity()
     elif isinstance(network, Convolutional | Strided):
-        network.head = nn.Identity()  # type: ignore[assignment]
+        network.head = nn.Identity()
     network.train()(reference)
     return network.eval().requires_grad_(False)
 

@@ -2,7 +2,7 @@
 
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -51,6 +51,19 @@ def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, A
         "versions": versions(lab.device),
         "cells": cells,
     }
+
+
+def join(described: Sequence[tuple[Mapping[str, Any], dict[str, Any]]]) -> dict[str, Any]:
+    """One description of a study with `vary`: the first, the cells of all, and how each differs."""
+    _, first = described[0]
+    if len(described) == 1 and not described[0][0]:
+        return first
+    cells = [{**cell, "varied": varied} for varied, own in described for cell in own["cells"]]
+    variants = [
+        {"varied": varied, **{key: own[key] for key in own if key != "cells" and own[key] != first.get(key)}}
+        for varied, own in described
+    ]
+    return {**first, "cells": cells, "vary": variants}
 
 
 def content_of(data: LabelledImages) -> str:

@@ -1,8 +1,10 @@
 """A study file: the protections, learners and attacks to compare. YAML in, a checked configuration out."""
 
+import itertools
+import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.attack.sets import SIZES
 from sfumato.attack.undo import InversionConfig, RestorationConfig
 from sfumato.base.hardware import device_named
-from sfumato.base.settings import check_keys, check_settings, override, read_yaml
+from sfumato.base.settings import check_keys, check_settings, override, read_yaml, yaml_of
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError, did_you_mean, shorten
@@ -26,10 +28,11 @@ from sfumato.learn.meta import MetaConfig
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.protect.spec import MOST_LISTED
 from sfumato.study.specs import Named, expand, in_full
-from sfumato.study.vocabulary import ATTACKS, FEW_SHOT, LEARNERS, MEASURES, RECONSTRUCTIONS
+from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTIONS
 
 BOARD = Path(__file__).with_name("board.yaml")
-_MOST = 100  # turns, and further shapes of episodes, of each kind
+_MOST = 100  # turns, further shapes of episodes of each kind, and combinations of values that vary
+_FIXED = ("name", "title", "protections", "seeds", "board", "vary")  # keys that cannot vary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,19 +180,16 @@ class StudyConfig:
         artefacts: a folder for trained protections, so that studies share them; null for `models`
             of the run.
         tells: whether to measure how well releases tell every label of the data set.
-        stored: whether to measure the risk of stolen embeddings.
         log_rank: whether to measure the log-rank privacy of numbers and bits; and, with several noises, the
             curve of accuracy and privacy of a feature.
         reconstructions: the methods that rebuild images, of "invert-feature".
         recommend: see Bounds.
         seeds: each repeats the whole study; of a study with folds they are the numbers of these.
-        transfer: a learner other than "meta", whose model of each setting is then queried with every other
-            setting; null for none.
         device: of the trainings: "cpu"; "cuda"; or "auto", CUDA if it can be used. Results differ a little,
             and records name the GPU.
         pictures: images of the picture grid; 0 for none.
-        embeddings: whether to draw embeddings by t-SNE.
         board: whether to check that adversaries can have worked on each release; see study.board.
+        vary: dotted key -> its values: a study of each combination, in one folder; see variants.
     """
 
     name: str = "study"
@@ -211,16 +211,14 @@ class StudyConfig:
     codes: CodeConfig = field(default_factory=lambda: CodeConfig(bits=16))
     artefacts: str | None = None
     tells: bool = True
-    stored: bool = False
     log_rank: bool = False
     reconstructions: list[str] = field(default_factory=list)
     recommend: Bounds = field(default_factory=Bounds)
     seeds: list[int] = field(default_factory=lambda: [0])
-    transfer: str | None = None
     device: str = "cpu"
     pictures: int = 3
-    embeddings: bool = True
     board: bool = False
+    vary: dict[str, list[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, chosen, known in (
@@ -234,14 +232,6 @@ class StudyConfig:
                     raise ConfigError(f"{name}: no {word!r}: {did_you_mean(word, known)}")
         if not self.name or self.name.startswith(".") or "/" in self.name:
             raise ConfigError(f"name={self.name!r}: it names a folder: use letters, digits, - and _")
-        few_shot = [learner for learner in self.learners if LEARNERS[learner].method == FEW_SHOT]
-        if self.transfer == "meta":
-            raise ConfigError(
-                "transfer='meta': a meta-learned model is tested with its own setting only: name "
-                f"{' or '.join(few_shot) or 'a few-shot learner'}, or null"
-            )
-        if self.transfer is not None and self.transfer not in few_shot:
-            raise ConfigError(f"transfer={self.transfer!r}: {did_you_mean(self.transfer, few_shot)}")
         if "meta" in self.learners:
             for name in ("way", "shot"):
                 own, asked = getattr(self.meta, name), getattr(self.task, name)
@@ -392,7 +382,39 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
     if not isinstance(config.data.get("source"), str):
         raise ConfigError(f"{where}: data: no source: write data: faces, or data: {{source: folder:photos}}")
     config.specs  # noqa: B018 - every spec is checked now, not after an hour
+    variants(config, where)
     return config
+
+
+def variants(config: StudyConfig, where: str = "study") -> list[tuple[dict[str, Any], StudyConfig]]:
+    """Each combination of the values of `vary`, the last key fastest, and the study with it.
+
+    Raises:
+        ConfigError: a key or value that is wrong, or a key that cannot vary.
+    """
+    for key, values in config.vary.items():
+        if config.board or key.partition(".")[0] in _FIXED:
+            cure = "a spec lists values itself, as blur:radius=1,2, and seeds are a list; write another file"
+            raise ConfigError(f"{where}: vary: {shorten(key)} cannot vary: {cure}")
+        if not values or len(set(map(yaml_of, values))) < len(values):
+            raise ConfigError(f"{where}: vary: {key}={shorten(yaml_of(values))}: give values, each once")
+    if (count := math.prod(map(len, config.vary.values()))) > _MOST:
+        raise ConfigError(f"{where}: vary: {count:,} combinations of values: at most {_MOST}")
+    if not config.vary:
+        return [({}, config)]
+    made = []
+    for combination in itertools.product(*config.vary.values()):
+        varied = dict(zip(config.vary, combination, strict=True))
+        words = yaml_of(varied)[1:-1]
+        title = f"{config.title or config.name} ({words})"
+        settings = asdict(replace(config, title=title, vary={}))
+        if config.task.folds == 1 and config.seeds == [0]:
+            del settings["seeds"]  # so that folds can vary, and
+        del settings["meta"]["way"], settings["meta"]["shot"]  # so can episodes: `parse` adds all of these
+        for key, value in varied.items():
+            override(settings, f"{key}={yaml_of(value)}")
+        made.append((varied, parse(settings, f"{where}: vary: {words}")))
+    return made
 
 
 def on_encoder(config: StudyConfig, encoder: str) -> StudyConfig:

@@ -1,51 +1,40 @@
-"""Before the first minute of a study: the claims its data can support, how to support more, and the time.
+"""Before the first minute of a study: the claims its data can support, and how to support more.
 
 Nothing is trained. A study shows that a setting keeps a bound if the upper end of every adversary's interval
 is at or under it, or if a proof says so (see choose.recommend). How low that end can be depends on the people
 alone: here the code that judges later judges adversaries who do no better than guessing.
 """
 
-import contextlib
 import math
-import os
-import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sfumato.base import memory
+import torch
+from torch import Tensor
+
+from sfumato.attack.reidentify import split_gallery
+from sfumato.attack.sets import measurable, pictures_for
 from sfumato.data import splitting
+from sfumato.data.labelled import LabelledImages
 from sfumato.errors import DataError
-from sfumato.study import cost
+from sfumato.networks.encoders.efficient_net import LITES
+from sfumato.networks.encoders.pretrained import is_frozen
 from sfumato.study.choose.estimates import percent
 from sfumato.study.choose.frontier import mandatory_attacks
 from sfumato.study.choose.recommend import ERROR
-from sfumato.study.grid import on_encoder
+from sfumato.study.grid import StudyConfig
 from sfumato.study.hits import Hits, fewest, whole_percents
 from sfumato.study.selection import attacks_of
 from sfumato.study.specs import Untrained
 
-if TYPE_CHECKING:
-    import torch
-
-    from sfumato.base.engines import EngineConfig
-    from sfumato.data.labelled import LabelledImages
-    from sfumato.study.grid import StudyConfig
-
 _MOST_PEOPLE = 10_000  # that it suggests
 _MOST_FOLDS = 4  # each takes as long as a study of one split
-_LONG = 10  # minutes, from which tenths do not matter
-_BATCH = 16  # images at a time that measure the speed of a machine
 _FEW = 2_000  # training images, below which a pretrained encoder is worth a try
 LITE = "efficientnet-lite0"
-_LITE_SECONDS = 0.028  # of it for an image, on the machine of cost.SECONDS (studies/encoders.py)
-# Properties of photographs: sides in pixels, shades of grey, and at most this share of one shade. Of LFW,
-# CMU,
-# FER and Caltech-101 at 64 pixels the medians are 219 shades or more and at most 4%; drawn glyphs have 87%.
+# Properties of photographs: sides in pixels, shades of grey, and at most this share of one shade. LFW, CMU,
+# FER and Caltech-101 have 219 shades or more in the median at 64 pixels, and at most 4%; drawn glyphs 87%.
 _LEAST_SIDE, _SHADES, _GROUND, _LOOKED_AT = 32, 64, 0.3, 64
 
 
@@ -92,23 +81,6 @@ class Floor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
-    """The machine that runs a study.
-
-    Attributes:
-        processes: how many cells run at the same time.
-        speed, encoder, card: see `cost.seconds`.
-        provided: the condition of the forecast, in words.
-    """
-
-    processes: int = 1
-    speed: float = 1.0
-    encoder: float = 0.0
-    card: float | None = None
-    provided: str = "if the machine does nothing else"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Preflight:
     """The facts about a study before it runs.
 
@@ -119,9 +91,6 @@ class Preflight:
         settings: how many there are, "none" among them: each takes its part of the error.
         floors: for identity, and for each attribute.
         reason: why nothing can be recommended in any case; "" for no such reason.
-        minutes: the time it takes, about.
-        provided: the condition of that, in words.
-        processes: that share the work.
         encoder: an encoder that may classify better, in a sentence; "" for none.
         releases: of one person, for which the bound must hold.
         measured: the largest number up to that from which people's pictures can measure naming; 0 for none.
@@ -139,9 +108,6 @@ class Preflight:
     settings: int
     floors: tuple[Floor, ...]
     reason: str
-    minutes: float
-    provided: str
-    processes: int
     encoder: str
     releases: int
     measured: int
@@ -159,43 +125,34 @@ class Preflight:
         return {**asdict(self), "fits": self.fits, "at_most": shown}
 
 
-def look(
-    config: "StudyConfig",
-    data: Sequence["LabelledImages"],
-    machine: Machine,
-) -> Preflight:
-    """The claims that a study's data can support, and its time on a machine.
+def look(config: StudyConfig, data: Sequence[LabelledImages]) -> Preflight:
+    """The claims that a study's data can support.
 
     Args:
         config: of the study, with episodes that fit.
         data: with splits, once for each fold.
-        machine: see `measure`.
     """
     task, first = config.task, data[0]
     codes = [_codes(part, task.target) for part in data]
     commonest = [of_part.bincount(minlength=1).max().item() for of_part in codes]
     floors, reason = _floors(config, data)
-    counts = sizes(config, data)
     return Preflight(
         images=len(first),
         people=len(first.classes(task.sensitive)) if task.sensitive and floors else 0,
         classes=len(first.classes(task.target)),
-        train=counts.train,
+        train=len(_rows(first, "train")),
         test=sum(map(len, codes)),
         task=1 / task.way if config.episodic else sum(commonest) / max(1, sum(map(len, codes))),
         settings=len(config.specs),
         floors=floors,
         reason=reason or _lacking_attacks(config),
-        minutes=_minutes(config, counts, machine),
-        provided=machine.provided,
-        processes=machine.processes,
-        encoder=suggest_encoder(config, data, machine),
+        encoder=suggest_encoder(config, first),
         **_of_many(config, first),
         folds=turns(config, first),
     )
 
 
-def _lacking_attacks(config: "StudyConfig") -> str:
+def _lacking_attacks(config: StudyConfig) -> str:
     """That no setting has all adversaries that must be tried on it; "" if one has."""
     specs = [spec for spec in config.specs if spec != "none"]
     absent = [
@@ -207,10 +164,8 @@ def _lacking_attacks(config: "StudyConfig") -> str:
     return f"the study leaves out {names}, without which no setting is: add to attacks"
 
 
-def _of_many(config: "StudyConfig", data: "LabelledImages") -> dict[str, int]:
+def _of_many(config: StudyConfig, data: LabelledImages) -> dict[str, int]:
     """The number of releases of one person that naming is bounded for, and measurable, see Preflight."""
-    from sfumato.attack.sets import measurable, pictures_for
-
     releases = config.recommend.releases
     if config.task.sensitive is None:
         return {"releases": releases, "measured": 0, "enough": 0}
@@ -220,18 +175,12 @@ def _of_many(config: "StudyConfig", data: "LabelledImages") -> dict[str, int]:
     return {"releases": releases, "measured": measurable(who, releases), "enough": enough}
 
 
-def _minutes(config: "StudyConfig", counts: cost.Sizes, machine: Machine) -> float:
-    """How long a study takes."""
-    given = {name: getattr(machine, name) for name in ("speed", "encoder", "processes", "card")}
-    return sum(cost.seconds(amounts, **given) for _, amounts in cost.units(config, counts)) / 60
-
-
-def in_turns(config: "StudyConfig", folds: int) -> "StudyConfig":
+def in_turns(config: StudyConfig, folds: int) -> StudyConfig:
     """The study with this many folds."""
     return replace(config, task=replace(config.task, folds=folds), seeds=list(range(folds)))
 
 
-def turns(config: "StudyConfig", data: "LabelledImages") -> int | None:
+def turns(config: StudyConfig, data: LabelledImages) -> int | None:
     """The fewest turns that show all bounds; None if one split does, if none do, or if there can be none."""
     task = config.task
     if task.folds > 1 or task.split_by not in (None, task.sensitive):
@@ -254,24 +203,6 @@ def _all_fit(floors: Sequence[Floor]) -> bool:
     return all(floor.fits for floor in floors)
 
 
-def sizes(config: "StudyConfig", data: Sequence["LabelledImages"]) -> cost.Sizes:
-    """The sizes of everything in a fold; see `look`."""
-    first = data[0]
-    compared = 0
-    if config.task.sensitive is not None:
-        with contextlib.suppress(DataError):  # there is nobody to look for
-            compared = sum(map(len, _deal(config, first)))
-    return cost.Sizes(
-        side=math.sqrt(first.images.shape[2] * first.images.shape[3]),
-        train=len(_rows(first, "train")),
-        validation=len(first.splits.get("validation", ())),
-        test=len(_rows(first, "test")),
-        compared=compared,
-        further=len(_rows_to_look_for(first, "further")),
-        labels=len(first.labels),
-    )
-
-
 def show(made: Preflight, say: Callable[[str], None], *, options: Mapping[str, str]) -> None:
     """Says a pre-flight in plain words, a line at a time.
 
@@ -291,7 +222,6 @@ def show(made: Preflight, say: Callable[[str], None], *, options: Mapping[str, s
         )
     if made.floors:
         say(_many_in_words(made))
-    say(f"time: {_duration(made.minutes, made)}")
     if made.encoder:
         say(made.encoder)
     if made.reason:
@@ -303,8 +233,6 @@ def show(made: Preflight, say: Callable[[str], None], *, options: Mapping[str, s
 
 def _many_in_words(made: Preflight) -> str:
     """The number of releases of one person up to which naming can be measured."""
-    from sfumato.attack.sets import pictures_for
-
     words = (
         f"releases: the rate must hold from {made.releases:,} of one person; {made.enough:,} test people "
         f"have the {pictures_for(made.releases):,} pictures that measure it"
@@ -348,13 +276,7 @@ def _cure(floor: Floor, made: Preflight, bound: str, folds: str) -> str:
     )
 
 
-def _duration(minutes: float, machine: Machine | Preflight) -> str:
-    words = f"{machine.processes} processes" if machine.processes > 1 else "one process"
-    shown = f"{round(minutes) if minutes >= _LONG else max(0.1, round(minutes, 1)):g}"
-    return f"about {shown} minute{'s' * (shown != '1')} in {words}, {machine.provided}"
-
-
-def _floors(config: "StudyConfig", data: Sequence["LabelledImages"]) -> tuple[tuple[Floor, ...], str]:
+def _floors(config: StudyConfig, data: Sequence[LabelledImages]) -> tuple[tuple[Floor, ...], str]:
     """The bounds that can be shown for each secret; and why none can, or ""."""
     task = config.task
     if task.sensitive is None:
@@ -379,7 +301,6 @@ def _floors(config: "StudyConfig", data: Sequence["LabelledImages"]) -> tuple[tu
             guessing,
             bound,
             settings,
-            guess=lambda people: 1 / people,
             proved=outputs / among if proves else None,
             by=by or None,
             needed_by_proof=len(data) * math.ceil(outputs / bound - 1e-9) if outputs and bound else None,
@@ -390,7 +311,7 @@ def _floors(config: "StudyConfig", data: Sequence["LabelledImages"]) -> tuple[tu
         codes = [_codes(part, label) for part in data]
         chances = [of_fold.bincount().max().item() / len(of_fold) for of_fold in codes]
         bound = config.recommend.inference_at_most[label]
-        floors.append(_floor(label, photographs, chances, bound, settings, guess=partial(_same, chances[0])))
+        floors.append(_floor(label, photographs, chances, bound, settings, guess=chances[0]))
     if _follows(data[0].label(task.target).codes, data[0].label(task.sensitive).codes):
         return (), f"the secret ({task.sensitive}) is what the task itself tells, or follows from it"
     few = ""
@@ -399,29 +320,25 @@ def _floors(config: "StudyConfig", data: Sequence["LabelledImages"]) -> tuple[tu
     return tuple(floors), few
 
 
-def _rows(data: "LabelledImages", split: str) -> "torch.Tensor":
+def _rows(data: LabelledImages, split: str) -> Tensor:
     """The rows of a split, without reading its images. Raises DataError if there is no such split."""
     if split not in data.splits:
         data.split(split)
     return data.splits[split]
 
 
-def _codes(data: "LabelledImages", label: str) -> "torch.Tensor":
+def _codes(data: LabelledImages, label: str) -> Tensor:
     """A label of the test images."""
     return data.label(label).codes[_rows(data, "test")]
 
 
-def _rows_to_look_for(data: "LabelledImages", *splits: str) -> "torch.Tensor":
+def _rows_to_look_for(data: LabelledImages, *splits: str) -> Tensor:
     """The rows of the people to look for, as study.lab.adversaries has them."""
-    import torch
-
     return torch.cat([data.splits[name] for name in ("test", *splits) if name in data.splits])
 
 
-def _deal(config: "StudyConfig", data: "LabelledImages") -> tuple["torch.Tensor", "torch.Tensor"]:
+def _deal(config: StudyConfig, data: LabelledImages) -> tuple[Tensor, Tensor]:
     """The people of the gallery and of the probes, as study.adversaries deals them."""
-    from sfumato.attack.reidentify import split_gallery
-
     who = data.label(config.task.sensitive or "").codes[_rows_to_look_for(data, "distractors")]
     adversary = config.adversary
     gallery, asked = split_gallery(
@@ -437,7 +354,7 @@ def _floor(
     bound: float,
     settings: int,
     *,
-    guess: Callable[[int], float],
+    guess: float | None = None,
     **proof: Any,
 ) -> Floor:
     """The bounds that can be shown for one secret.
@@ -447,7 +364,7 @@ def _floor(
         probes: for each fold those of each person.
         guessing: how often a guess is right in each fold.
         settings: of the study.
-        guess: how often a guess would be right among this many people.
+        guess: how often it is right among any number of people; None for one of them by chance.
         proof: see Floor.
     """
     lowest, best = upper_ends(probes, guessing, settings=settings)
@@ -458,8 +375,8 @@ def _floor(
 
     def keeps(number: int) -> bool:
         of_fold = max(2, number // len(probes))
-        ends = upper_ends([[each] * of_fold] * len(probes), [guess(of_fold)] * len(probes), settings=settings)
-        return ends[0] <= bound
+        chances = [guess or 1 / of_fold] * len(probes)
+        return upper_ends([[each] * of_fold] * len(probes), chances, settings=settings)[0] <= bound
 
     return Floor(
         label=label,
@@ -472,11 +389,6 @@ def _floor(
         needed=fewest(keeps, most=_MOST_PEOPLE),
         **proof,
     )
-
-
-def _same(chance: float, _: int) -> float:
-    """How often a guess of an attribute is right, among any number of people."""
-    return chance
 
 
 def upper_ends(
@@ -497,7 +409,7 @@ def upper_ends(
     return guessed, never
 
 
-def _outputs(config: "StudyConfig", classes: int) -> tuple[int, str]:
+def _outputs(config: StudyConfig, classes: int) -> tuple[int, str]:
     """The fewest different releases of a protection that the study trains, and its name; 0 for none."""
     counted: dict[int, list[str]] = {}
     for spec in config.specs:
@@ -513,134 +425,29 @@ def _outputs(config: "StudyConfig", classes: int) -> tuple[int, str]:
     return fewest, " and ".join(counted.get(fewest, ()))
 
 
-def _follows(task: "torch.Tensor", secret: "torch.Tensor") -> bool:
+def _follows(task: Tensor, secret: Tensor) -> bool:
     """Whether the class determines the identity, as in Lab."""
-    import torch
-
     return len(torch.stack([task, secret]).unique(dim=1)[0]) == len(task.unique())
 
 
-def suggest_encoder(config: "StudyConfig", data: Sequence["LabelledImages"], machine: Machine) -> str:
-    """An encoder that may classify better than a network trained on these images alone, in words; or "".
-
-    For arguments see `look`.
-    """
-    from sfumato.networks.encoders.efficient_net import LITES
-
-    counts, used = sizes(config, data), config.codes.encoder
-    has_one = used != "drawn" and cost.is_frozen(used)
-    if has_one or counts.train >= _FEW or config.data["source"] == "faces":
-        return ""
-    if not photographs(data[0].images):
+def suggest_encoder(config: StudyConfig, data: LabelledImages) -> str:
+    """An encoder that may classify better than a network trained on these images alone, in words; or ""."""
+    train, used = len(_rows(data, "train")), config.codes.encoder
+    has_one = used != "drawn" and is_frozen(used)
+    if has_one or train >= _FEW or config.data["source"] == "faces" or not photographs(data.images):
         return ""
     wheel = LITES[LITE][2]
-    if wheel.is_installed():
-        other = replace(machine, encoder=_LITE_SECONDS / (machine.card or machine.speed))
-        how = f"it takes {_duration(_minutes(on_encoder(config, LITE), counts, other), machine)}"
-    else:
-        how = f"it needs an extra: {wheel.cure()}"
+    how = "" if wheel.is_installed() else f"; it needs an extra: {wheel.cure()}"
     return (
-        f"encoder: {counts.train:,} training photographs are few. --encoder {LITE} has learned from a "
-        f"million others, and may classify them better; {how}"
+        f"encoder: {train:,} training photographs are few. --encoder {LITE} has learned from a million "
+        f"others, and may classify them better{how}"
     )
 
 
-def photographs(images: "torch.Tensor") -> bool:
+def photographs(images: Tensor) -> bool:
     """Whether (N, C, H, W) uint8 images look like photographs: of many shades, without a plain ground."""
-    import torch
-
     some = images[:: math.ceil(len(images) / _LOOKED_AT)].float().mean(1).round().long().flatten(1)
     counts = torch.stack([image.bincount(minlength=256) for image in some])
     shades = (counts > 0).sum(1).median().item()
     ground = counts.amax(1).median().item() / some.shape[1]
     return min(images.shape[2:]) >= _LEAST_SIDE and shades >= _SHADES and ground <= _GROUND
-
-
-def measure(config: "StudyConfig", channels: int, engine: "EngineConfig | None" = None) -> Machine:
-    """How many processes an engine has, and how fast a core, the device that trains, and an encoder are.
-
-    Nobody asks a running cluster, which may have other machines: the forecast says what it takes for granted.
-    """
-    import torch
-
-    from sfumato.base.hardware import device_named
-
-    device, provided = device_named(config.device), Machine.provided
-    processes = 1 if engine is None else engine.workers or max(1, (os.cpu_count() or 1) // engine.cpus)
-    if engine is not None and engine.name == "ray" and (engine.address or os.environ.get("RAY_ADDRESS")):
-        processes = engine.workers or 1
-        provided = "if the machines of the cluster are as fast as this one; more tasks at once take less"
-    if device.type != "cpu":
-        provided += f"; training is timed on {device.type}, by a few steps"
-    frozen = [name for name in (config.training.encoder, config.codes.encoder) if cost.is_frozen(name)]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as cells have; several would wait for each other, which counts as work
-    try:
-        return Machine(
-            processes=processes,
-            speed=cost.STEP / step_seconds(processes),
-            encoder=_seconds_of(frozen[0], channels, device) if frozen else 0.0,
-            card=None if device.type == "cpu" else cost.STEP / step_seconds(1, device),
-            provided=provided,
-        )
-    finally:
-        torch.set_num_threads(threads)
-
-
-def step_seconds(processes: int = 1, device: "torch.device | None" = None) -> float:
-    """Seconds to train a Conv-4 on an image: the speed of a busy core, or of a GPU.
-
-    Args:
-        processes: how many train at the same time, as the cells of a study do.
-        device: that trains; None for the processor.
-    """
-    import torch
-
-    from sfumato.base.hardware import autocast, resolve
-    from sfumato.networks import Conv4
-
-    def train(network: "torch.nn.Module") -> float:
-        def use(images: "torch.Tensor") -> None:
-            with autocast(resolve("auto", images.device), images.device):
-                outputs = network(images)
-            outputs.float().square().sum().backward()
-
-        return _seconds_an_image(use, 1, place, turns=16)
-
-    place = device or torch.device("cpu")
-    networks = [Conv4(1).to(place, memory_format=torch.channels_last) for _ in range(processes)]  # type: ignore[call-overload]
-    with ThreadPoolExecutor(processes) as pool, memory.keep_freed():
-        return statistics.mean(pool.map(train, networks))
-
-
-def _seconds_of(encoder: str, channels: int, device: "torch.device") -> float:
-    """Seconds of an image through a pretrained encoder."""
-    import torch
-
-    from sfumato.networks.encoders.pretrained import open_pretrained, parse_pretrained
-
-    with torch.no_grad():
-        network = open_pretrained(parse_pretrained(encoder)).eval().to(device)
-        return _seconds_an_image(network.raw, channels, device, turns=3)
-
-
-def _seconds_an_image(
-    use: Callable[["torch.Tensor"], object], channels: int, device: "torch.device", *, turns: int
-) -> float:
-    """Seconds of this thread, or of a GPU, for an image of 64x64: the least of some batches."""
-    import torch
-
-    def now() -> float:
-        if device.type == "cpu":
-            return time.thread_time()
-        torch.cuda.synchronize(device)  # it is given work, and does it later
-        return time.perf_counter()
-
-    images = torch.zeros(_BATCH, channels, cost.SIDE, cost.SIDE, device=device)
-    images = images.to(memory_format=torch.channels_last)
-    seconds = []
-    for _ in range(turns):
-        start = now()
-        use(images)
-        seconds.append(now() - start)
-    return min(seconds) / _BATCH

@@ -10,6 +10,7 @@ import itertools
 import json
 import re
 import string
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
@@ -23,7 +24,7 @@ from sfumato.base.files import MOST_TABLE, parse_json, read_regular, whole
 from sfumato.base.schemas import validate
 from sfumato.errors import DataError
 from sfumato.protect.spec import file_name, with_files
-from sfumato.study.parts.kinds import ALL
+from sfumato.study.parts.kinds import KINDS
 from sfumato.study.parts.kinds.common import Model
 
 CONTENT = "content_sha256"  # the key of the digest
@@ -40,9 +41,6 @@ _WHICH = {
     "accuracy": "learner",
     "attack": "attack",
     "similarity": "view",
-    "embeddings": "learner",
-    "transfer": "learner",
-    "stored": "learner",
     "reconstruction": "attack",
     "inference": "secret",
 }
@@ -76,6 +74,7 @@ class Record(Model):
         processor_seconds: the same for the processor, which other programs do not lengthen.
         digest: of all that decides the result.
         versions: of the programs that made it.
+        varied: key -> its value in a study with `vary`.
     """
 
     kind: str
@@ -85,6 +84,7 @@ class Record(Model):
     processor_seconds: float | None = None
     digest: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
+    varied: dict[str, Any] = Field(default_factory=dict)
 
     @pydantic.model_validator(mode="after")
     def _says_which(self) -> "Record":
@@ -109,7 +109,7 @@ def _of_kind(kind: str, result: type[pydantic.BaseModel]) -> type[Record]:
     )
 
 
-_TYPES = {kind: _of_kind(kind, each.result) for kind, each in ALL.items()}
+_TYPES = {kind: _of_kind(kind, each.result) for kind, each in KINDS.items()}
 _READER = Annotated[reduce(or_, _TYPES.values()), Field(discriminator="kind")]  # type: ignore[valid-type]
 
 
@@ -216,9 +216,24 @@ def read_rows(path: Path, cure: str) -> Iterator[tuple[str, dict[str, Any]]]:
 def read_run(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Reads a study and then its records, from the folder of a run or from a file of rows.
 
+    In a study with `vary` a record has `varied`, key -> value, as its cell is listed; it comes once for each
+    of several values that it serves.
+
     Raises:
         DataError: there is no study, or an object is damaged: it names it.
     """
+    (place, study), *records = _read_once(path)
+    yield place, study
+    listed: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for cell in study["cells"] if "vary" in study else []:
+        listed[cell["digest"]].append({"varied": cell["varied"]})
+    for place, record in records:
+        for varied in listed.get(record.get("digest", ""), [{}]):
+            yield place, record | varied
+
+
+def _read_once(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Reads a study and its records as they were written."""
     if path.is_file():
         yield from read_rows(path, CURE)
         return
@@ -236,7 +251,7 @@ def pack(run: Path, path: Path, *, leave_out: Collection[str] = ()) -> int:
         path: the file; see write_rows.
         leave_out: kinds whose records are left out. Without "pictures" reconstructions lose theirs, too.
     """
-    (_, study), *records = read_run(run)
+    (_, study), *records = _read_once(run)
     listed = {cell["digest"] for cell in study["cells"]}
     rows = [row for _, row in records if row["digest"] in listed and row["kind"] not in leave_out]
     if "pictures" in leave_out:
@@ -252,7 +267,7 @@ def pack(run: Path, path: Path, *, leave_out: Collection[str] = ()) -> int:
 
 def unpack(path: Path, run: Path) -> None:
     """Makes the folder of a run from a file of rows, so that a study can resume there."""
-    for _, content in read_run(path):
+    for _, content in _read_once(path):
         file = f"records/{content['digest']}.json" if "digest" in content else "study.json"
         write_json(run / file, content)
 

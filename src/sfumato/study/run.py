@@ -8,10 +8,11 @@ import os
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from sfumato import data
 from sfumato.base import engines, memory
 from sfumato.base.engines import Engine, EngineConfig
 from sfumato.base.files import claim
+from sfumato.base.settings import yaml_of
 from sfumato.data.copies import find_shared
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.readers.stored import Stored
@@ -29,7 +31,7 @@ from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.choose import reading
 from sfumato.study.choose.recommend import recommend
-from sfumato.study.description import content_of, description, versions
+from sfumato.study.description import content_of, description, join, versions
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.progress import Progress
@@ -57,11 +59,20 @@ class Prepared:
         config: its episodes fit if the caller wished so.
         data: with splits that suit the task, once for each fold.
         notes: the changes made for that, and the files that were left out, a sentence each.
+        varied: key -> its value, for a study with `vary`.
+        others: the study with the further combinations of values.
     """
 
     config: StudyConfig
     data: tuple[LabelledImages, ...]
     notes: tuple[str, ...]
+    varied: Mapping[str, Any] = field(default_factory=dict)
+    others: tuple["Prepared", ...] = ()
+
+    @property
+    def variants(self) -> tuple["Prepared", ...]:
+        """The study with each combination of the values of `vary`; itself alone without."""
+        return (self, *self.others)
 
 
 def prepare(config: StudyConfig, *, fit: bool = False, loaded: LabelledImages | None = None) -> Prepared:
@@ -75,9 +86,17 @@ def prepare(config: StudyConfig, *, fit: bool = False, loaded: LabelledImages | 
     Raises:
         DataError, ConfigError: the data does not fit the study.
     """
-    if loaded is None:
-        settings = {"strict": False, **config.data}  # leaves out unreadable files
-        loaded = data.load(settings.pop("source"), **settings)
+    read = {} if loaded is None else {yaml_of(config.data): loaded}
+    made = []
+    for varied, own in grid.variants(config):
+        if (key := yaml_of(own.data)) not in read:
+            settings = {"strict": False, **own.data}  # leaves out unreadable files
+            read[key] = data.load(settings.pop("source"), **settings)
+        made.append(replace(_prepare(own, read[key], fit=fit), varied=varied))
+    return replace(made[0], others=tuple(made[1:]))
+
+
+def _prepare(config: StudyConfig, loaded: LabelledImages, *, fit: bool) -> Prepared:
     parts, words = _split(config, loaded)
     fitted = reduce(grid.fit_to_data, parts, config) if fit else config
     grey = f"the images are {GREY_IMAGES}" if loaded.are_grey else ""
@@ -117,34 +136,40 @@ def run(
     progress = progress or Progress()
     directory = Path(directory).absolute()
     prepared = config if isinstance(config, Prepared) else prepare(config, fit=fit)
-    config = prepared.config
     if not force:
-        _check_own(directory, config.name, prepared.data[0])
-    for sentence in prepared.notes:
+        _check_own(directory, prepared.config.name, prepared.data[0])
+    for sentence in dict.fromkeys(chain.from_iterable(part.notes for part in prepared.variants)):
         progress.note(sentence)
-    labs = [Lab(config, part, directory, progress) for part in prepared.data]
-    for lab in labs:
-        check(lab)
-    cells = kinds.cells(config)
-    listed = [entry(_lab_of(labs, cell), cell) for cell in cells]
-    write_json(directory / "study.json", description(labs, listed))
-    waiting = deque(
-        (cell, entry)
-        for cell, entry in zip(cells, listed, strict=True)
-        if not _path(directory, entry).exists()
-    )
+    plans = []
+    for part in prepared.variants:
+        labs = [Lab(part.config, each, directory, progress) for each in part.data]
+        for lab in labs:
+            check(lab)
+        tasks = [(cell, entry(_lab_of(labs, cell), cell)) for cell in kinds.cells(part.config)]
+        plans.append((part, labs, tasks))
+
+    def keep() -> None:
+        described = [
+            (part.varied, description(labs, [one for _, one in tasks])) for part, labs, tasks in plans
+        ]
+        write_json(directory / "study.json", join(described))
+
+    keep()
     engine = engine or EngineConfig(workers=1)
-    if waiting and engine.name == "local" and engine.workers == 1:
-        _one_after_the_other(labs, directory, waiting, len(cells), progress)
-    elif waiting:
-        begin = _bring(config, prepared.data)
-        with engines.engine(engine, preload=_MODULES, begin=begin) as found:
-            _at_once(found, config, directory, waiting, len(cells), progress)
-    for cell in examples.of_recommended(config, _find_recommended(config, directory)):
-        shown = entry(_lab_of(labs, cell), cell)
-        _one_after_the_other(labs, directory, deque([(cell, shown)]), len(cells), progress)
-        write_json(directory / "study.json", description(labs, [*listed, shown]))
-    progress.cell("done", len(cells), len(cells))
+    for number, (part, labs, tasks) in enumerate(plans):
+        total = len(tasks)
+        waiting = deque(task for task in tasks if not _path(directory, task[1]).exists())
+        if waiting and engine.name == "local" and engine.workers == 1:
+            _one_after_the_other(labs, directory, waiting, total, progress)
+        elif waiting:
+            begin = _bring(part.config, part.data)
+            with engines.engine(engine, preload=_MODULES, begin=begin) as found:
+                _at_once(found, part.config, directory, waiting, total, progress)
+        for cell in examples.of_recommended(part.config, _find_recommended(part.config, directory, number)):
+            tasks.append((cell, entry(_lab_of(labs, cell), cell)))
+            _one_after_the_other(labs, directory, deque(tasks[-1:]), total, progress)
+            keep()
+        progress.cell("done", total, total)
     return directory
 
 
@@ -178,9 +203,9 @@ def check(lab: Lab) -> None:
 _Task = tuple[Cell, dict[str, Any]]
 
 
-def _find_recommended(config: StudyConfig, directory: Path) -> str | None:
-    """The spec that the records of a run recommend."""
-    advice = recommend(*reading.load(directory))
+def _find_recommended(config: StudyConfig, directory: Path, number: int) -> str | None:
+    """The spec that the records of a run recommend; with `vary` those of one combination of values."""
+    advice = recommend(*reading.load_all(directory)[number])
     names = names_of(config.specs)
     own = {names.get(spec, spec): spec for spec in config.specs}
     return own[advice.setting.protection] if advice.setting else None

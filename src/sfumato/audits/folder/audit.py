@@ -46,17 +46,16 @@ def audit_folder(
             raise ConfigError(f"--protection {spec}: {words}")
         return _audit_names(list_files(released, people), known, spec, config, progress)
     detect, listing = _detector(detector), list_files(released, people, every=True)
-    files, outcome = listing.files, listing.outcome
-    seen, crops = list[Seen](), SHOWN
-    for done, file in enumerate(files, 1):
-        progress("files", done, len(files))
+    outcome, seen = listing.outcome, list[Seen]()
+    for done, file in enumerate(listing.files, 1):
+        progress("files", done, len(listing.files))
         try:
             for number, picture in enumerate(pictures.read_all(file, listing.root)):
                 if isinstance(picture, ImageError):
                     outcome.leave_out(pictures.reason_of(picture, "further picture of a file"), file.name)
-                    continue
-                seen.append(see(file, number, picture, detect, crops))
-                crops -= len(seen[-1].crops)
+                else:
+                    crops = SHOWN - sum(len(each.crops) for each in seen)
+                    seen.append(see(file, number, picture, detect, crops))
         except ImageError as error:
             outcome.leave_out(pictures.reason_of(error), file.name)
     if not seen:
@@ -67,13 +66,14 @@ def audit_folder(
         photographs, asked, spec = _read_both(seen, listing, known, detect, config)
         named, risks = name_people(photographs, asked, spec=spec, config=config, progress=progress)
         found += named
-    shown = len({each.file for each in seen})
-    further = f" with {len(seen):,} pictures" if len(seen) > shown else ""
-    left = f", {outcome.left_out.total():,} not looked at" if outcome.left_out else ""
+    count = len({each.file for each in seen})
+    subject = f"{listing.root.resolve().name}: {count:,} files"
+    subject += f" with {len(seen):,} pictures" if len(seen) > count else ""
+    subject += f", {outcome.left_out.total():,} not looked at" if outcome.left_out else ""
     leaks = [each.name for each in found if each.verdict == "leaks"]
     return Report(
         audit="folder",
-        subject=f"{listing.root.resolve().name}: {shown:,} files{further}{left}",
+        subject=subject,
         sentence=_sentence(leaks, detect is None, outcome),
         findings=(*found, *outcome.findings()),
         changes=tuple(_LEAKS[name][1] for name in leaks if name in _LEAKS),
@@ -87,11 +87,11 @@ def _audit_names(listing: Listing, known: Source, spec: str, config: NamingConfi
     parsed, outcome = protect.parse(spec, takes=KINDS), listing.outcome
     if (shape := getattr(parsed, "shape", None)) is not None:  # of the network that was trained
         config = replace(config, size=shape[1])
+    files, root, size = listing.files, listing.root, config.size
     if kind_of(parsed) in IMAGES:
-        settings: dict[str, Any] = {"size": config.size, "outcome": outcome, "every": True}
-        asked = pictures.read_pictures(listing.files, listing.root, **settings)
+        asked = pictures.read_pictures(files, root, size=size, outcome=outcome, every=True)
     else:
-        asked = pictures.read_vectors(listing.files, listing.root, size=config.size)
+        asked = pictures.read_vectors(files, root, size=size)
     photographs = _read_known(known, spec, config, outcome)
     found, risks = name_people(photographs, asked, spec=spec, config=config, progress=progress)
     return Report(
@@ -108,8 +108,8 @@ def _read_known(
     known: Source, spec: str, config: NamingConfig, outcome: Outcome, boxes: Boxes | None = None
 ) -> Pictures:
     """Read the known photographs, and protect them by a spec; those that are left out are counted."""
-    clear, release = list_files(known), _release(spec)
-    settings: dict[str, Any] = {"size": config.size, "boxes": boxes, "release": release}
+    clear = list_files(known)
+    settings: dict[str, Any] = {"size": config.size, "boxes": boxes, "release": _release(spec)}
     photographs = pictures.read_pictures(clear.files, clear.root, outcome=clear.outcome, **settings)
     for reason, number in clear.outcome.left_out.items():
         outcome.leave_out(f"known photograph: {reason}", clear.outcome.names[reason], number)
@@ -122,8 +122,7 @@ def _read_both(
     """Read known photographs, protected as the files look, and the files: in scenes, part by part."""
     spec, files, outcome = _guess(seen), listing.files, listing.outcome
     common: dict[str, Any] = {"size": config.size, "outcome": Outcome()}  # they were counted before
-    first = (each for each in seen if each.number == 0)
-    parts = {each.file: disjoint([*each.look.parts, *(each.faces or ())]) for each in first}
+    parts = {each.file: disjoint([*each.look.parts, *(each.faces or ())]) for each in seen if not each.number}
     some = [file for file in files if parts.get(file.name)] if _are_scenes(seen) else []
     if not some:
         asked = pictures.read_pictures(files, listing.root, every=True, **common)
@@ -178,14 +177,14 @@ _SUB_FOLDERS = (
 
 
 def _sentence(leaks: Sequence[str], blind: bool, outcome: Outcome) -> str:
-    worst = [words for name, (words, _) in _LEAKS.items() if name in leaks]
+    worst, rest = [words for name, (words, _) in _LEAKS.items() if name in leaks], _add(outcome)
     if worst:
         worst += ["nobody looked for faces"] if blind else []
-        return f"Do not pass this folder on as it is: {'; '.join(worst)}{_add(outcome)}."
-    if not outcome.left_out and not blind:
+        return f"Do not pass this folder on as it is: {'; '.join(worst)}{rest}."
+    if not rest and not blind:
         return "No attempt found people in this folder, which proves nothing."
     faces_of = ", where nobody looked for faces," if blind else ""
-    return f"In what was looked at{faces_of} no attempt found people, which proves nothing{_add(outcome)}."
+    return f"In what was looked at{faces_of} no attempt found people, which proves nothing{rest}."
 
 
 def _add(outcome: Outcome) -> str:
@@ -203,11 +202,9 @@ def _detector(weights: Path | None) -> Detect | None:
 
 def _are_scenes(seen: Sequence[Seen]) -> bool:
     """Whether people are parts of most pictures: hidden parts, or faces of less than half a side."""
-    small = [
-        bool(each.look.parts) or any(2 * (box[1] - box[0]) < each.side for box in each.faces or ())
-        for each in seen
-    ]
-    return 2 * sum(small) > len(small)
+    faces = [(each, each.faces or ()) for each in seen]
+    small = [each.look.parts or any(2 * (b - a) < each.side for a, b, _, _ in boxes) for each, boxes in faces]
+    return 2 * sum(map(bool, small)) > len(small)
 
 
 def _guess(seen: Sequence[Seen]) -> str:

@@ -40,9 +40,8 @@ class Seen:
 
 def see(file: Listed, number: int, picture: Tensor, detect: Detect | None, crops: int) -> Seen:
     """Look at one picture of a file, and keep `crops` pictures of faces at most."""
-    metadata = None
-    if number == 0 and is_image(file.path):
-        metadata = metadata_of(read_regular(file.path, MAX_BYTES))
+    first = number == 0 and is_image(file.path)
+    metadata = metadata_of(read_regular(file.path, MAX_BYTES)) if first else None
     faces = None if detect is None else [box for box in detect(picture) if _shows(picture, box)]
     shown = [_reduce(cut(picture, box)) for box in (faces or [])[:crops]]
     return Seen(file.name, number, look(picture), faces, metadata, shown, min(picture.shape[1:]))
@@ -114,10 +113,10 @@ def _shows(picture: Tensor, box: Box) -> bool:
     top, bottom, left, right = box
     down, across = (bottom - top) // 4, (right - left) // 4
     middle = picture[:, top + down : bottom - down, left + across : right - across].flatten(1).float()
-    if not middle.numel():
-        return True
-    alike = (middle - middle.median(1, keepdim=True).values).abs().amax(0) <= _FLAT
-    return bool(alike.float().mean() < 0.5)
+    differs = (
+        (middle - middle.median(1, keepdim=True).values).abs().amax(0) > _FLAT if middle.numel() else None
+    )
+    return differs is None or bool(differs.float().mean() > 0.5)
 
 
 def _reduce(picture: Tensor) -> Tensor:
@@ -134,20 +133,18 @@ def protection(seen: Sequence[Seen]) -> Finding:
     words, most = ranked[0]
     middle = sorted(each.look.strength for each in most)[len(most) // 2]
     units = {"mosaic": f", with cells of {middle:.3g} pixels", "noise": f", by {middle:.0f} grey levels"}
-    strength = units.get(most[0].look.kind, "")
+    sentence = f"{len(most):,} of {len(seen):,} pictures look {words}{units.get(most[0].look.kind, '')}."
     first = {each.file: each.look.kind for each in seen if each.number == 0}
     bare = [each for each in seen if each.look.kind == "none"]
     behind = [each.file for each in bare if each.number and first.get(each.file) != "none"]
-    further = ""
     if behind:
-        further = f" {len(behind):,} further pictures look unprotected, behind a protected first one, such "
-        further += f"as in {behind[0]}."
-    rows = tuple((words, f"{len(some):,}") for words, some in ranked)
-    caption = "Judged from pixels: differences on a grid, ramps, the finest detail, areas of one colour."
-    verdict = shown(True) if behind or 2 * len(bare) > len(seen) else None
-    sentence = f"{len(most):,} of {len(seen):,} pictures look {words}{strength}.{further}"
+        hidden = f"behind a protected first one, such as in {behind[0]}"
+        sentence += f" {len(behind):,} further pictures look unprotected, {hidden}."
     figures = {words: len(some) for words, some in ranked}
+    rows = tuple((words, f"{count:,}") for words, count in figures.items())
+    caption = "Judged from pixels: differences on a grid, ramps, the finest detail, areas of one colour."
     table, title = Table(("looks", "pictures"), rows, caption), "The protection that it looks like"
+    verdict = shown(True) if behind or 2 * len(bare) > len(seen) else None
     return Finding("protection", title, verdict, sentence, table, figures=figures)
 
 
@@ -168,17 +165,16 @@ def faces(seen: Sequence[Seen]) -> Finding:
     """Count the faces that a detector still finds."""
     title, having = "Faces that remain", [each for each in seen if each.faces]
     if any(each.faces is None for each in seen):
-        words = "Nobody looked for faces: install the extra `faces`, or name the weights of MTCNN with "
-        words += "--detector."
-        return Finding("faces", title, "not measured", words)
+        cure = "install the extra `faces`, or name the weights of MTCNN with --detector"
+        return Finding("faces", title, "not measured", f"Nobody looked for faces: {cure}.")
     boxes = [(each, box) for each in having for box in each.faces or ()]
     plain = sum(not any(overlap(box, part) for part in each.look.parts) for each, box in boxes)
     crops = [Picture(crop, each.file) for each in having for crop in each.crops]
     count = f"{len(seen):,} pictures"
     words = f"A detector finds no face on any of {count}. It may miss some: look at them."
     if boxes:
-        words = f"Faces that a detector still finds: {len(boxes):,}, on {len(having):,} of {count}. "
-        words += f"Apart from parts that look hidden: {plain:,}."
+        found = f"{len(boxes):,}, on {len(having):,} of {count}. Apart from parts that look hidden: {plain:,}"
+        words = f"Faces that a detector still finds: {found}."
     pictures = (tuple(crops[:SHOWN]),) if crops else ()
     figures = {"faces": len(boxes), "files": len(having), "plain": plain}
     return Finding("faces", title, shown(bool(boxes)), words, None, pictures, figures)

@@ -76,19 +76,19 @@ class Listing:
 
 
 def list_files(source: Source, people: Path | None = None, *, every: bool = False) -> Listing:
-    """List the images of a folder, or of a table.
+    """List the images of a folder, or of a CSV with the columns `file` and `person`.
 
-    `source` is a folder, whose first sub-folders name people if `people` is None and every image lies in one;
-    or a CSV with the columns `file` and `person`. `people` is a CSV with these columns, whose files are named
-    below the folder. `every` lists videos and hidden files, too, and makes the digest.
+    First sub-folders name people if every image lies in one, unless `people`, such a CSV of names below the
+    folder, does. `every` lists videos and hidden files, too, and makes the digest.
 
     Raises DataError: no such folder, no image in it (with `every`: no file), or a table without columns.
     """
     source = Path(source)
     if source.is_file():
         _, rows = read_rows(source, columns=("file", "person"), of="image")
-        named = ((below(source.parent, row["file"], line), row) for line, row in rows)
-        return Listing([Listed(path, row["file"], row["person"]) for path, row in named], source.parent)
+        root = source.parent
+        files = [Listed(below(root, row["file"], line), row["file"], row["person"]) for line, row in rows]
+        return Listing(files, root)
     if not source.is_dir():
         raise DataError(f"{source}: no such folder: name one that holds images, or a CSV of file,person")
     shown, outcome, digest = dict[str, Path](), Outcome(), hashlib.sha256()
@@ -117,11 +117,9 @@ def list_files(source: Source, people: Path | None = None, *, every: bool = Fals
     if people is not None:
         _, rows = read_rows(people, columns=("file", "person"), of="image")
         for line, row in rows:
-            if row["file"] not in said:
-                raise DataError(
-                    f"{line}: no file {row['file']!r} in {source}: {did_you_mean(row['file'], said)}"
-                )
-            said[row["file"]] = row["person"]
+            if (file := row["file"]) not in said:
+                raise DataError(f"{line}: no file {file!r} in {source}: {did_you_mean(file, said)}")
+            said[file] = row["person"]
     files = [Listed(path, name, said[name]) for name, path in shown.items()]
     return Listing(files, source, outcome, by_folder, digest.hexdigest() if every else "")
 
@@ -132,10 +130,9 @@ def _walk(source: Path, outcome: Outcome) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         outcome.leave_out("folder that cannot be opened", Path(error.filename).relative_to(source).as_posix())
 
-    made = []
-    for folder, inner, files in os.walk(source, onerror=refuse):
-        made += [Path(folder, each) for each in files]
-        made += [Path(folder, each) for each in inner if Path(folder, each).is_symlink()]
+    walk = os.walk(source, onerror=refuse)
+    every = [Path(folder, each) for folder, inner, files in walk for each in (*files, *inner)]
+    made = [path for path in every if path.is_symlink() or not path.is_dir()]
     yield from sorted(made, key=lambda path: os.fsencode(path.relative_to(source)))
 
 
@@ -162,11 +159,9 @@ def read_all(file: Listed, root: Path) -> Iterator[Tensor | ImageError]:
     Raises ImageError: for any error of any decoder on the first one, and for a link out of its folder.
     """
     if leads_out(file.path, root):
-        raise ImageError(
-            f"{file.path}: is a link out of its folder (if you trust it, set "
-            f"SFUMATO_OUTSIDE={Path(os.path.realpath(file.path)).parent})",
-            cause="a link out of its folder",
-        )
+        trusted = f"if you trust it, set SFUMATO_OUTSIDE={Path(os.path.realpath(file.path)).parent}"
+        cause = "a link out of its folder"
+        raise ImageError(f"{file.path}: is {cause} ({trusted})", cause=cause)
     try:
         if file.path.suffix.lower() in RELEASES:
             released = _decode(file.path, _MOST_RELEASED)
@@ -181,23 +176,19 @@ def read_all(file: Listed, root: Path) -> Iterator[Tensor | ImageError]:
             if images.count_pictures(file.path) > read:
                 yield ImageError(f"{file.path}: has more pictures than are read", cause="too many")
         else:
-            yield from _frames(file.path)
+            with footage(file.path) as clip:
+                for number, frame in enumerate(clip.frames()):
+                    if number == _MOST_FRAMES:
+                        words = f"behind the first {_MOST_FRAMES:,} frames of a video"
+                        yield ImageError(f"{file.path}: {words}", cause=words)
+                        return
+                    if number % _EVERY == 0:
+                        yield torch.from_numpy(frame.image)
     except ImageError:
         raise
     except Exception as error:  # a damaged file costs itself, never the report
         cause = str(error) if isinstance(error, SfumatoError) else type(error).__name__
         raise ImageError(f"{file.path}: cannot be read ({error})", cause=cause) from error
-
-
-def _frames(path: Path) -> Iterator[Tensor | ImageError]:
-    with footage(path) as clip:
-        for number, frame in enumerate(clip.frames()):
-            if number == _MOST_FRAMES:
-                words = f"behind the first {_MOST_FRAMES:,} frames of a video"
-                yield ImageError(f"{path}: {words}", cause=words)
-                return
-            if number % _EVERY == 0:
-                yield torch.from_numpy(frame.image)
 
 
 def _decode(path: Path, most: int = 1) -> Any:
@@ -222,10 +213,8 @@ def read_pictures(
     """Read files as squares of one size; those that cannot be read, or without a box, are counted.
 
     `boxes` finds the parts to look at, one square each; None for the centre square of each picture. `release`
-    protects a square, or with parts the part, in its own size. `every` reads all pictures of a file, and not
-    the first alone. No link may leave `root`.
-
-    Raises DataError: no file can be read.
+    protects a square, or the part, in its own size. `every` reads all pictures of a file, and not the first
+    alone. Raises DataError: no file can be read.
     """
     squares, kept = [], []
     for file in files:
@@ -260,14 +249,12 @@ def read_vectors(files: Sequence[Listed], root: Path, *, size: int) -> Pictures:
     made = []
     for file in files:
         if file.path.suffix.lower() not in RELEASES or leads_out(file.path, root):
-            raise DataError(
-                f"{file.path}: codes and features are read from .release files of this folder alone"
-            )
+            words = "codes and features are read from .release files of this folder alone"
+            raise DataError(f"{file.path}: {words}")
         made.append(_decode(file.path))
-        if (type(made[-1]), made[-1].spec) != (type(made[0]), made[0].spec):
-            raise DataError(
-                f"{file.path}: holds {made[-1].spec}, and the first file {made[0].spec}: split them"
-            )
+        first, last = made[0], made[-1]
+        if (type(last), last.spec) != (type(first), first.spec):
+            raise DataError(f"{file.path}: holds {last.spec}, and the first file {first.spec}: split them")
     joined = replace(made[0], array=np.concatenate([each.array for each in made]))
     black = torch.zeros(len(files), 3, size, size, dtype=torch.uint8)
     return Pictures(black, tuple(files), release=joined)
@@ -275,10 +262,7 @@ def read_vectors(files: Sequence[Listed], root: Path, *, size: int) -> Pictures:
 
 def cut(picture: Tensor, box: Box) -> Tensor:
     """Cut the square around a box out of a (3, H, W) picture, moved inwards at its edges."""
-    top, bottom, left, right = box
-    side = min(max(bottom - top, right - left), *picture.shape[1:])
-    y, x = (
-        min(max(0, (low + high - side) // 2), length - side)
-        for low, high, length in ((top, bottom, picture.shape[1]), (left, right, picture.shape[2]))
-    )
+    side = min(max(box[1] - box[0], box[3] - box[2]), *picture.shape[1:])
+    ends = zip(box[::2], box[1::2], picture.shape[1:], strict=True)
+    y, x = (min(max(0, (low + high - side) // 2), length - side) for low, high, length in ends)
     return picture[:, y : y + side, x : x + side]

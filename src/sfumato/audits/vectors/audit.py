@@ -20,38 +20,22 @@ _HIDDEN = 0.05  # of people named beyond chance: a remedy that names no more hid
 _KEPT = 0.9  # of the right guesses beyond chance: a remedy that leaves as many is useful
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Tried:
-    """A form, how often it names people, and how much it keeps: right guesses, or neighbours.
-
-    People are named `once` from one vector, and at `most` from as many as were tried.
-    """
+    """A form, how often it names people, and how much it keeps: right guesses, or neighbours."""
 
     form: Form
-    named: Mapping[int, Named]
+    named: dict[int, Named]
     kept: float
     keeps: bool = True  # more than a guess, by an interval
     alone: Named | None = None  # by what it leaves out
 
-    @property
-    def once(self) -> float:
-        return self.named[1].named.value
-
-    @property
-    def most(self) -> float:
-        return self.named[max(self.named)].named.value
-
-    @property
-    def hides(self) -> bool:
-        """Whether few people are named beyond chance, from one vector."""
-        chance = 1 / self.named[1].panel
-        return self.once - chance <= _HIDDEN * (1 - chance)
-
-    @property
-    def bound(self) -> float:
-        """The most that anybody can name from one vector; 1 if nothing is proved."""
-        chance = 1 / self.named[1].panel
-        return counting(chance, outputs=self.form.outputs).chance if self.form.outputs else 1.0
+    def __post_init__(self) -> None:
+        chance, shares = 1 / self.named[1].panel, [each.named.value for each in self.named.values()]
+        self.once, self.most = shares[0], shares[-1]  # how often they are named, from one vector and the most
+        self.hides = self.once - chance <= _HIDDEN * (1 - chance)
+        outputs = self.form.outputs  # the most that anybody can name from one; 1 if nothing is proved
+        self.bound = counting(chance, outputs=outputs).chance if outputs else 1.0
 
 
 def audit_vectors(vectors: Vectors, *, subject: str, seed: int = 0, progress: Progress = quiet) -> Report:
@@ -61,19 +45,17 @@ def audit_vectors(vectors: Vectors, *, subject: str, seed: int = 0, progress: Pr
 
     Raises DataError: fewer than eight people have two vectors, or an attribute with one class in a half.
     """
-    twins, tried = _find_twins(vectors, seed), list[_Tried]()
-    inferred: dict[str, Inferred] = {}
+    twins, target = _find_twins(vectors, seed), next(iter(vectors.labels), None)
+    inferred, named = dict[str, Inferred](), dict[int, Named]()
     findings, changes = list[Finding](), list[str]()
-    target = next(iter(vectors.labels), None)
     if (people := vectors.people) is not None:
         halves = measure.split(people, seed)
         for name, classes in vectors.labels.items():
             inferred[name] = measure.infer(vectors.values, classes, people, halves)
+        base = 0.0 if target is None else inferred[target].base
         tried = _try_forms(vectors, people, halves, target, seed, progress)
-    named, base = tried[0].named if tried else {}, 0.0 if target is None else inferred[target].base
-    if tried:
-        findings = [_find_named(named)]
-        findings += [_find_numbers(each, each.alone) for each in tried if each.alone is not None]
+        named = tried[0].named
+        findings = [_find_named(named), *(_find_numbers(each, each.alone) for each in tried if each.alone)]
         findings += [_find_attributes(inferred)] if inferred else []
         findings.append(_find_forms(tried, target, base))
         changes = [] if tried[0].hides else [*_remedies(tried, target, base)]
@@ -99,8 +81,7 @@ def _try_forms(
     telling, carriers = measure.find_telling(values * vectors.unit, people, halves)
     names = [vectors.names[each] if vectors.names else f"number {each}" for each in carriers]
     wanted = None if classes is None else classes[halves.learned]
-    every = [*measure.forms(values[halves.learned], wanted, carriers, names)]
-    tried = []
+    tried, every = [], [*measure.forms(values[halves.learned], wanted, carriers, names)]
     for number, form in enumerate(every):
         progress(number, len(every))
         changed, keeps = form.transform(values), True
@@ -115,14 +96,9 @@ def _try_forms(
     progress(len(every), len(every))
     stored = {}
     for size, mine in tried[0].named.items():
-        known = [(each.form.name, each.named[size]) for each in tried if size in each.named]
-        points = {f" of {name}" * (number > 0): each.point for number, (name, each) in enumerate(known)}
-        stored[size] = Named(sets.join(points), mine.panel)
+        points = {f" of {each.form.name}": each.named[size].point for each in tried[1:] if size in each.named}
+        stored[size] = Named(sets.join({"": mine.point, **points}), mine.panel)
     return [replace(tried[0], named=stored), *tried[1:]]
-
-
-def _vectors(count: int) -> str:
-    return "one vector" if count == 1 else f"{count} vectors"
 
 
 def _sentence(
@@ -131,8 +107,8 @@ def _sentence(
     parts, before = list[str](), 0
     for size, each in named.items():
         among = "" if each.panel == before else f" of {each.panel} people (chance {percent(1 / each.panel)})"
-        verb = "" if parts else "a stranger names "
-        parts.append(f"from {_vectors(size)} {verb}{percent(each.named.value)}{among}")
+        source = f"{size} vectors" if parts else "one vector a stranger names"
+        parts.append(f"from {source} {percent(each.named.value)}{among}")
         before = each.panel
     sentences = [", ".join(parts)] if parts else []
     sentences += [
@@ -156,36 +132,33 @@ def _find_named(named: Mapping[int, Named]) -> Finding:
         worst, over_half = worst_of(point.named.tolist()).values()
         shares = {"chance": 1 / each.panel, "worst": worst, "over_half": over_half}
         shares |= {"accepted": point.accepted, "equal_error": point.equal_error}
-        figures[str(size)] = {"people": len(point.people), "named": rate.value, "low": rate.low}
-        figures[str(size)] |= {"high": rate.high, "linked": each.linked.value}
-        figures[str(size)] |= {"adversaries": point.by_adversary, **shares}
-        said = (str(size), str(len(point.people)), interval(rate), interval(each.linked))
-        rows.append((*said, *map(percent, shares.values())))
-    often, first = next(iter(figures.values()))["over_half"], next(iter(named.values()))
-    words = (
-        f"From one vector {percent(often)} of people are named in over half of the tries. The best "
-        f"adversary is a {classifier_in_words(first.point.chosen[0])}."
-    )
+        said: dict[str, Any] = {"people": len(point.people), "named": rate.value, "low": rate.low}
+        said |= {"high": rate.high, "linked": each.linked.value, "adversaries": point.by_adversary}
+        figures[str(size)] = said | shares
+        counts = (str(size), str(len(point.people)))
+        rows.append((*counts, interval(rate), interval(each.linked), *map(percent, shares.values())))
+    often, best = percent(figures["1"]["over_half"]), classifier_in_words(named[1].point.chosen[0])
+    words = f"From one vector {often} of people are named in over half of the tries. "
+    words += f"The best adversary is a {best}."
     columns = ("vectors", "people", "named", "linked", "chance", "worst person", "named in over half")
-    table = Table(
-        (*columns, "verified at 1% false alarms", "equal error"),
-        tuple(rows),
+    caption = (
         "Some vectors of each person are known. Named: right at the first guess. Linked: two sets of as "
-        "many vectors. In brackets the 95% interval over people.",
+        "many vectors. In brackets the 95% interval over people."
     )
+    table = Table((*columns, "verified at 1% false alarms", "equal error"), tuple(rows), caption)
     leaks = any(each["low"] > each["chance"] for each in figures.values())
     return Finding("named", "Named, linked and verified", shown(leaks), words, table, figures=figures)
 
 
 def _find_numbers(without: _Tried, alone: Named) -> Finding:
+    rate, numbers = alone.named, list(without.form.without)
     words = (
-        f"From one vector {percent(alone.named.value)} of people are named by "
-        f"{' and '.join(without.form.without)} alone, and {percent(without.once)} without, by values, spread "
-        "and decimals."
+        f"From one vector {percent(rate.value)} of people are named by {' and '.join(numbers)} alone, and "
+        f"{percent(without.once)} without, by values, spread and decimals."
     )
-    leaks, numbers = alone.named.low > 1 / alone.panel, list(without.form.without)
-    figures = {"numbers": numbers, "alone": alone.named.value, "without": without.once}
-    return Finding("numbers", "Numbers that tell most", shown(leaks), words, figures=figures)
+    figures = {"numbers": numbers, "alone": rate.value, "without": without.once}
+    verdict = shown(rate.low > 1 / alone.panel)
+    return Finding("numbers", "Numbers that tell most", verdict, words, figures=figures)
 
 
 def _find_attributes(inferred: Mapping[str, Inferred]) -> Finding:
@@ -194,8 +167,8 @@ def _find_attributes(inferred: Mapping[str, Inferred]) -> Finding:
         (name, interval(each.share), percent(each.base), str(each.people), str(each.vectors))
         for name, each in inferred.items()
     )
-    words = f"A logistic regression reads {', '.join(read) or 'none of them'} better than a guess, "
-    words += "learned from other people."
+    better = f"{', '.join(read) or 'none of them'} better than a guess"
+    words = f"A logistic regression reads {better}, learned from other people."
     table = Table(("attribute", "right", "by the commonest class", "people", "vectors"), rows)
     figures = {name: {"right": each.share.value, "base": each.base} for name, each in inferred.items()}
     return Finding("attributes", "Attributes", shown(bool(read)), words, table, figures=figures)
@@ -206,30 +179,25 @@ def _utility(target: str | None) -> str:
 
 
 def _find_forms(tried: list[_Tried], target: str | None, base: float) -> Finding:
-    stored, sizes = tried[0], list(tried[0].named)
-    hidden = [each.form.name for each in tried if each.hides]
+    stored, hidden = tried[0], [each.form.name for each in tried if each.hides]
     sentence = "None of these hides people: from one vector, each names over 5% beyond chance."
     if stored.hides:
         sentence = "The vectors as they are name hardly more people than chance does."
     elif hidden:
         sentence = f"From one vector, these name at most 5% of people beyond chance: {'; '.join(hidden)}."
-    guess = (percent(1 / stored.named[size].panel) for size in sizes)
+    guess = (percent(1 / each.panel) for each in stored.named.values())
     rows = [("a guess", "0", *guess, "1.0%", percent(base), "-")]
     figures = dict[str, dict[str, Any]]()
     for each in tried:
-        shares = {str(size): each.named[size].named.value for size in sizes}
-        figures[each.form.name] = {"bytes": each.form.bytes, "kept": each.kept, "proved": each.bound}
-        figures[each.form.name]["named"] = shares
+        name, size = each.form.name, each.form.bytes
+        shares = {str(count): each.named[count].named.value for count in stored.named}
+        figures[name] = {"bytes": size, "kept": each.kept, "proved": each.bound, "named": shares}
         said = (*shares.values(), each.named[1].point.accepted, each.kept)
-        bound = percent(each.bound) if each.bound < 1 else "-"
-        rows.append((each.form.name, f"{each.form.bytes:,}", *map(percent, said), bound))
-    columns = ("form", "bytes", *(f"named from {size}" for size in sizes), "verified from 1")
-    table = Table(
-        (*columns, _utility(target), "proved at most, from 1"),
-        tuple(rows),
-        "Each is learned from one half of the people and tried on the other, by adversaries who know it.",
-    )
-    title = "Other ways to store them, and remedies"
+        rows.append((name, f"{size:,}", *map(percent, said), percent(each.bound) if each.bound < 1 else "-"))
+    columns = ("form", "bytes", *(f"named from {count}" for count in stored.named), "verified from 1")
+    columns = (*columns, _utility(target), "proved at most, from 1")
+    words = "Each is learned from one half of the people and tried on the other, by adversaries who know it."
+    title, table = "Other ways to store them, and remedies", Table(columns, tuple(rows), words)
     return Finding("forms", title, shown(not hidden), sentence, table, figures=figures)
 
 
@@ -246,12 +214,10 @@ def _find_twins(vectors: Vectors, seed: int) -> Finding:
         sentence += f"{percent(by_chance)}."
     if len(pairs):
         sentence += f" {len(pairs):,} pairs are nearly copies."
-        table = Table(
-            ("row", "nearly a copy of row"),
-            tuple((str(first), str(second)) for first, second in pairs[:_SHOWN]),
-            f"{min(_SHOWN, len(pairs))} of {len(pairs):,} pairs. Their distance is under a tenth of "
-            "that of two random vectors.",
-        )
+        rows = tuple((str(first), str(second)) for first, second in pairs[:_SHOWN])
+        few = f"{len(rows)} of {len(pairs):,} pairs"
+        words = f"{few}. Their distance is under a tenth of that of two random vectors."
+        table = Table(("row", "nearly a copy of row"), rows, words)
     verdict = shown(linked > 0.05 or len(pairs) > 0)
     figures = {"linked": linked, "copies": len(pairs), "same": same, "by_chance": by_chance}
     return Finding("twins", "Without names", verdict, sentence, table, figures=figures)
@@ -262,10 +228,8 @@ def _remedies(tried: list[_Tried], target: str | None, base: float) -> Iterator[
     stored, remedies = tried[0], [each for each in tried if each.form.remedy]
     for each in remedies:
         if each.form.without and each.once < stored.once / 2:
-            yield (
-                f"Leave out {' and '.join(each.form.without)}: then a stranger names {percent(each.once)} "
-                f"from one vector, not {percent(stored.once)}."
-            )
+            names = f"then a stranger names {percent(each.once)} from one vector, not {percent(stored.once)}"
+            yield f"Leave out {' and '.join(each.form.without)}: {names}."
             if each.hides:
                 return
     keeping = [each for each in remedies if stored.keeps and each.keeps]
@@ -279,17 +243,15 @@ def _remedies(tried: list[_Tried], target: str | None, base: float) -> Iterator[
     if useful and best.most < stored.most:
         yield f"Keep this and no vectors: {best.form.name}. Then {figures}"
     elif not stored.keeps:
-        yield (
-            f"Nothing of {target} is read beyond guessing ({percent(base)}), so that no vectors are of use: "
-            f"keep the {best.form.name}, or nothing. Then {figures}"
-        )
+        nothing = f"Nothing of {target} is read beyond guessing ({percent(base)})"
+        useless = f"so that no vectors are of use: keep the {best.form.name}, or nothing"
+        yield f"{nothing}, {useless}. Then {figures}"
     else:
         yield f"No remedy is useful and hides people. Fewest are named with {best.form.name}: {figures}"
     if best.bound < 1:
-        yield (
-            f"A release with {best.form.outputs} possible values names at most {percent(best.bound)} of "
-            f"{best.named[1].panel} people to anybody. This is proved, and grows with each further release."
-        )
+        most = f"at most {percent(best.bound)} of {best.named[1].panel} people to anybody"
+        proved = "This is proved, and grows with each further release."
+        yield f"A release with {best.form.outputs} possible values names {most}. {proved}"
     weak = [each for each in tried[1:] if not each.form.remedy and each.once > stored.once / 2]
     if weak:
         said = ", ".join(f"{each.form.name} {percent(each.once)}" for each in weak)
@@ -306,17 +268,15 @@ def _limits(vectors: Vectors, seed: int) -> Iterator[str]:
         yield "Without --people nobody is named: links are counted, whether right or wrong."
         return
     yield "A stronger adversary, or one with more vectors of each person, may name more."
-    yield (
-        "Remedies were tried against adversaries who saw their result; a new model may undo them. Only a "
-        "proof holds against everybody."
-    )
+    tried = "Remedies were tried against adversaries who saw their result"
+    yield f"{tried}; a new model may undo them. Only a proof holds against everybody."
 
 
 def _risks(named: Mapping[int, Named], inferred: Mapping[str, Inferred], source: str) -> Iterator[Risk]:
     for size, each in named.items():
         known: dict[str, Any] = {"secret": "identity", "releases": size, "control": 1 / each.panel}
-        known |= {"adversary": classifier_in_words(each.point.chosen[0]), "source": source}
-        known["people"] = len(each.point.named)
+        known |= {"adversary": classifier_in_words(each.point.chosen[0]), "people": len(each.point.named)}
+        known["source"] = source
         yield Risk("singling out", rate=each.named, **known, **worst_of(each.point.named.tolist()))
         yield Risk("linkability", rate=each.linked, **known, **worst_of(each.point.linked.tolist()))
     for name, attribute in inferred.items():

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -17,7 +16,7 @@ _FEWEST = 8  # people with two vectors: four who teach, and four to name
 _LEARNED = 4_000  # vectors of other people at most, to learn from
 _NUMBERS = 128  # of a vector for models: principal components of others'
 _UNEVEN = 10.0  # the ratio of two deviations from which numbers are evened out, too
-_TELLING, _PLACES = 16, 6  # numbers that are looked at alone, and places of theirs
+_TELLING, _PLACES = 16, 6  # numbers that are looked at alone, and decimals of theirs
 _ROUNDED = 2e-3  # of a place: numbers that end there may be a little smaller
 _CARRIES = 5.0  # times as much as most: a number that tells as much of people is named
 _DRAWS = 5  # of galleries, panels and sets
@@ -65,12 +64,12 @@ class Named:
 
     @property
     def named(self) -> Estimate:
-        """How often, with the interval over people."""
+        """With the interval over people."""
         return _estimate(self.point.named, self.point.tries)
 
     @property
     def linked(self) -> Estimate:
-        """The same of two sets of as many vectors."""
+        """Of two sets of as many vectors."""
         return _estimate(self.point.linked, self.point.tries)
 
 
@@ -83,8 +82,7 @@ def name_people(
 ) -> dict[int, Named]:
     """Name people from 1, 10 and 100 vectors; each number with all people who have enough.
 
-    Adversaries see the vectors as they are; each number divided by its deviation, if these differ; and the
-    `telling` numbers, (N, K), alone.
+    Adversaries see the vectors; each number divided by its deviation, if these differ; and `telling` (N, K).
     """
     own, spread = people[halves.asked], values[halves.learned].std(0)
     views = {"": values}
@@ -92,14 +90,11 @@ def name_people(
         views[", numbers evened out"] = values / np.where(spread > 0, spread, 1)
     if telling is not None:
         views[", numbers that tell most"] = telling
-    shown = {
-        words: sets.few(each[halves.asked], each[halves.learned], most=_NUMBERS)
-        for words, each in views.items()
-    }
-    counts = np.bincount(own)
-    able = {size: np.flatnonzero(counts >= sets.pictures_for(size)) for size in SIZES}
+    asked, learned = halves.asked, halves.learned
+    shown = {words: sets.few(each[asked], each[learned], most=_NUMBERS) for words, each in views.items()}
+    able = {size: np.flatnonzero(np.bincount(own) >= sets.pictures_for(size)) for size in SIZES}
     found: dict[int, Named] = {}
-    for size in sorted(SIZES, reverse=True):
+    for size in reversed(SIZES):
         if size in found or len(able[size]) < _FEWEST // 2:
             continue
         rows = np.isin(own, able[size])
@@ -125,25 +120,17 @@ def find_telling(values: np.ndarray, people: np.ndarray, halves: Halves) -> tupl
     of the most telling ones; and their places, if they tell far more than most, and may not belong there.
     """
     middle = np.median(values[halves.learned], axis=0)
-    looks: list[Transform] = [
-        lambda x: x,
-        lambda x: np.log(np.abs(x - middle) + 1e-12),
-        *(partial(_decimals, place=place, signed=signed) for place in range(_PLACES) for signed in (0, 1)),
-    ]
+    looks: list[Transform] = [lambda x: x, lambda x: np.log(np.abs(x - middle) + 1e-12)]
+    for place in range(_PLACES):
+        looks.append(lambda x, by=10.0**place: (np.abs(x) * by + _ROUNDED) % 1)  # type: ignore[misc]
+        looks.append(lambda x, by=10.0**place: (x * by + _ROUNDED) % 1)  # type: ignore[misc]
     factors = np.stack([_factors(look(values[halves.learned]), people[halves.learned]) for look in looks])
     of_each = factors.max(0)  # (D,)
     most = of_each.argsort()[::-1][:_TELLING]
     carriers = most[of_each[most] > _CARRIES * max(1.0, float(np.median(of_each)))]
-    told = [
-        looks[factors[:, number].argmax()](values)[:, number]
-        for number in (carriers if len(carriers) else most)
-    ]
+    telling = carriers if len(carriers) else most
+    told = [looks[factors[:, each].argmax()](values)[:, each] for each in telling]
     return np.stack(told, 1).astype(np.float32), carriers
-
-
-def _decimals(x: np.ndarray, *, place: int, signed: int) -> np.ndarray:
-    decimals: np.ndarray = ((x if signed else np.abs(x)) * 10.0**place + _ROUNDED) % 1
-    return decimals
 
 
 def _factors(values: np.ndarray, people: np.ndarray) -> np.ndarray:
@@ -152,8 +139,7 @@ def _factors(values: np.ndarray, people: np.ndarray) -> np.ndarray:
     _, counts, means, rows = plda.group(values, people)
     between = (counts[:, None] * means**2).sum(0) / (len(counts) - 1)
     within = ((values - means[rows]) ** 2).sum(0) / max(1, len(people) - len(counts))
-    factors: np.ndarray = between / (within + 1e-6)
-    return factors
+    return np.asarray(between / (within + 1e-6))
 
 
 @dataclass(frozen=True)
@@ -174,7 +160,7 @@ def forms(
     """Yield the vectors as they are, as a small database keeps them, and remedies.
 
     `learned` are (M, D) vectors of people who are not looked for afterwards; `target` (M,) int64 classes of
-    the attribute that is to be kept, -1 if unknown; `carriers` numbers that tell most, and their `names`.
+    the attribute that is to be kept, -1 if unknown; `carriers` the numbers that tell most.
     """
     mean, width = learned.mean(0), learned.shape[1]
     yield Form("float32", 4 * width, lambda x: x, remedy=False)
@@ -198,8 +184,7 @@ def forms(
 
 
 def _signs(x: np.ndarray) -> np.ndarray:
-    signs: np.ndarray = np.where(x > 0, np.float32(1), np.float32(-1))
-    return signs
+    return np.where(x > 0, np.float32(1), np.float32(-1))
 
 
 def classify(values: np.ndarray, classes: np.ndarray) -> Transform:
@@ -243,10 +228,8 @@ def infer(values: np.ndarray, classes: np.ndarray, people: np.ndarray, halves: H
 def find_twins(values: np.ndarray, seed: int) -> tuple[float, np.ndarray, np.ndarray]:
     """Look for the nearest other of each vector, and compare with vectors that share their covariance alone.
 
-    The numbers of each principal component are shuffled for that comparison: only their distribution stays.
-
-    Returns the share whose nearest other is nearer than shuffled vectors have one; (N,) these nearest others;
-    and (K, 2) rows of pairs that are nearly equal.
+    For that, the numbers of each principal component are shuffled. Returns the share whose nearest other is
+    nearer than shuffled vectors have one; (N,) these nearest others; and (K, 2) rows of nearly equal pairs.
     """
     centred = values - values.mean(0)
     draw = np.random.default_rng(seed)
@@ -263,8 +246,7 @@ def find_twins(values: np.ndarray, seed: int) -> tuple[float, np.ndarray, np.nda
 
 
 def _unit(x: np.ndarray) -> np.ndarray:
-    unit: np.ndarray = x / np.linalg.norm(x, axis=1, keepdims=True).clip(min=1e-12)
-    return unit
+    return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True).clip(min=1e-12))
 
 
 def _nearest(unit: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

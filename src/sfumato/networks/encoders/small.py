@@ -73,9 +73,8 @@ def convolution(
 class Conv4(nn.Module):
     """Four blocks of 3x3 convolution, batch norm and ReLU, the last `pools` with 2x2 max-pool; then flat.
 
-    Source: Snell, Swersky & Zemel 2017, Sec. 3.1; Parnami et al. 2022, Fig. 10a.
-
-    There all four pool. Images with one value for each cell of pixels are small already, and need fewer.
+    Source: Snell, Swersky & Zemel 2017, Sec. 3.1; Parnami et al. 2022, Fig. 10a. There all four pool. Images
+    with one value for each cell of pixels are small already, and need fewer.
 
     (N, C, H, W) -> (N, width * floor(H / 2^pools) * floor(W / 2^pools)); H and W are at least 2^pools.
     """
@@ -136,7 +135,7 @@ class _Block12(nn.Module):
         return halve(joined) if self.pool else joined
 
 
-class ConvNet8(nn.Module):
+class ConvNet8(nn.Sequential):
     """Eight 3x3 convolutions with batch norm and ReLU, 3x3 max-pool after the sixth and eighth; linear.
 
     Source: Geiping, Bauermeister, Dröge & Moeller 2020, "ConvNet" of their published code; the "CoveNet8" of
@@ -148,7 +147,6 @@ class ConvNet8(nn.Module):
 
     def __init__(self, shape: tuple[int, int, int], classes: int, *, width: int = 64) -> None:
         """`shape`: (C, H, W); `width`: filters of the first layer. Raises DataError below 9x9 pixels."""
-        super().__init__()
         channels, *sides = shape
         if min(sides) < _CONVNET_LEAST:
             raise DataError(
@@ -161,15 +159,12 @@ class ConvNet8(nn.Module):
             if place in (5, 7):
                 layers.append(nn.MaxPool2d(3))
             channels = factor * width
-        self.body = nn.Sequential(*layers, nn.Flatten())
-        self.head = nn.Linear(channels * (sides[0] // 9) * (sides[1] // 9), classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Classifies float images."""
-        return torch.as_tensor(self.head(self.body(images)))
+        body = nn.Sequential(*layers, nn.Flatten())
+        head = nn.Linear(channels * (sides[0] // 9) * (sides[1] // 9), classes)
+        super().__init__(OrderedDict(body=body, head=head))
 
 
-class LeNet(nn.Module):
+class LeNet(nn.Sequential):
     """Three 5x5 convolutions of 12 filters with sigmoids, of strides 2, 2 and 1, and a linear layer.
 
     Source: Zhu, Liu & Han 2019, Sec. 4.1: sigmoids, not ReLU, since the attack needs second derivatives. The
@@ -184,21 +179,17 @@ class LeNet(nn.Module):
 
     def __init__(self, shape: tuple[int, int, int], classes: int | None) -> None:
         """`shape`: (C, H, W); `classes`: None for embeddings. Raises DataError for images below 4x4."""
-        super().__init__()
         channels, height, width = shape
         check_size(torch.empty(0, *shape), 2)
         filters, layers = _LENET_FILTERS, list[nn.Module]()
         for inputs, stride in ((channels, 2), (filters, 2), (filters, 1)):
             layers += [nn.Conv2d(inputs, filters, 5, stride, padding=2), nn.Sigmoid()]
-        self.body = nn.Sequential(*layers, nn.Flatten())
-        self.dimension = filters * -(-height // 4) * -(-width // 4)
-        self.head = nn.Identity() if classes is None else nn.Linear(self.dimension, classes)
+        dimension = filters * -(-height // 4) * -(-width // 4)
+        head = nn.Identity() if classes is None else nn.Linear(dimension, classes)
+        super().__init__(OrderedDict(body=nn.Sequential(*layers, nn.Flatten()), head=head))
+        self.dimension = dimension
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -_LENET_SPREAD, _LENET_SPREAD)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Classifies, or embeds, float images."""
-        return torch.as_tensor(self.head(self.body(images)))
 
 
 class ResNet(nn.Module):
@@ -331,10 +322,7 @@ NETWORKS: dict[str, Callable[[tuple[int, int, int]], nn.Module]] = {
 
 
 class Embedding(nn.Module):
-    """A network that embeds images of any size after resizing them and making three channels.
-
-    (N, 1 or 3, H, W) float in [0, 1] -> (N, D) float32, of length 1 if `normalised`.
-    """
+    """(N, 1 or 3, H, W) float in [0, 1], of any size -> (N, D) float32, of length 1 if `normalised`."""
 
     def __init__(self, network: str, *, size: int, normalised: bool) -> None:
         """Makes a network of NETWORKS for images of size x size pixels."""

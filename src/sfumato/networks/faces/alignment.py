@@ -54,11 +54,8 @@ def align(
     Sampled bilinearly, black outside the image. For a face that is k times too large, k x k samples
     are averaged for each pixel, so that fine texture does not turn into noise.
 
-    Args:
-        images: (N, C, H, W) uint8, one face each.
-        landmarks: (N, 5, 2) x, y; the centre of the first pixel is at (0, 0). DataError if they are invalid.
-        size: height and width of the result.
-        points: (5, 2) where its landmarks lie; None for reference_points.
+    (N, C, H, W) uint8, one face each, and (N, 5, 2) landmarks x, y, with the centre of the first pixel at
+    (0, 0). `size`: of the result; `points`: (5, 2) where its landmarks lie, None for reference_points.
     """
     check_batch(images)
     if landmarks.shape != (len(images), 5, 2):

@@ -13,7 +13,7 @@ from torch.nn import functional
 from sfumato.errors import needs_extra
 from sfumato.images import check_batch
 from sfumato.networks.onnx_network import onnx_session
-from sfumato.networks.wheels import WheelFile
+from sfumato.networks.weights import WheelFile
 
 WHOLE = 1920  # pixels of the longer side at which larger images are searched as a whole
 _SIDE = 1920  # of a tile at most, in pixels after scaling: bounds memory
@@ -51,10 +51,7 @@ class Faces:
     landmarks: Tensor  # (F, 5, 2) x, y of eyes, nose and mouth, as in networks.alignment
 
     def central(self, height: int, width: int) -> int | None:
-        """The face that is the subject of a portrait of that size, or None.
-
-        Among the faces whose box holds the centre of the image, the one with the nearest centre.
-        """
+        """The face nearest to the centre of an image of that size, if its box holds that centre; or None."""
         centre = torch.tensor([width, height]) / 2
         holds = ((self.boxes[:, :2] <= centre) & (centre <= self.boxes[:, 2:])).all(1)
         if not bool(holds.any()):
@@ -64,10 +61,7 @@ class Faces:
 
 
 def reduce_image(image: Tensor, scale: float) -> Tensor:
-    """Resizes a (C, H, W) uint8 image by a scale. -> (1, C, h, w) float32.
-
-    One channel at a time, since a large image in floating point takes 4 bytes a value.
-    """
+    """Resizes a (C, H, W) uint8 image, a channel at a time to save memory. -> (1, C, h, w) float32."""
     settings: Any = {"size": [max(1, round(n * scale)) for n in image.shape[1:]], "antialias": scale < 1}
     channels = (channel[None, None].float() for channel in image)
     return torch.cat([functional.interpolate(each, mode="bilinear", **settings) for each in channels], 1)
@@ -118,13 +112,9 @@ def nms(boxes: Tensor, scores: Tensor, groups: Tensor, *, overlap: float, of_sma
     A box is kept unless a surer kept box overlaps it; of equal scores the earlier counts as surer.
     All groups are settled together, one box of each at a time, in memory linear in the boxes.
 
-    Args:
-        boxes, scores, groups: (n, 4), (n,) and (n,) int64: different groups, here images, are independent.
-        overlap: the most allowed overlap, as a share of the union of both.
-        of_smaller: as a share of the smaller box instead, which also removes a box within another.
-
-    Returns:
-        Indices of the boxes kept, by group, and within it the surest first.
+    (n, 4), (n,) and (n,) int64; different groups, here images, are independent -> indices of the boxes kept,
+    by group, and within it the surest first. `overlap`: the most allowed, as a share of the union of both; or
+    `of_smaller`, of the smaller box, which also removes a box within another.
     """
     order = scores.argsort(descending=True, stable=True)
     order = order[groups[order].argsort(stable=True)]

@@ -21,8 +21,6 @@ _WINDOW, _STRIDE = 12, 2  # of the P-Net, in pixels
 _PIXELS = 1 << 22  # of images together in one step; a larger one is searched in tiles
 _CROPS = 256  # in one step
 _OVERLAP_IN_SCALE, _OVERLAP = 0.5, 0.7  # NMS, as published
-
-
 _SMALLEST = 20.0  # the side of a face, in pixels: the time grows with the square of its inverse
 _SHRINK = 0.709  # from one scale of the pyramid to the next
 _LEAST_SIDE = 160  # images with a smaller shorter side are enlarged to it, or the O-Net sees blocks

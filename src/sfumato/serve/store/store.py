@@ -275,7 +275,7 @@ class Store(Keys):
     def nearest(self, tenant: str, classifier: str, queries: np.ndarray, *, count: int) -> list[Prototypes]:
         """Find the classes with the nearest prototypes in PostgreSQL: for galleries too large to cache.
 
-        Exact, unless `index` has built an HNSW index, which may miss some (benchmarks/store.py).
+        Exact, unless `index` has built an HNSW index, which may miss some (docs/speed.md).
 
         Returns `count` classes for each of the (Q, D) queries, the nearest first. Raises DataError if these
         have another dimension or are not finite; ConflictError for SQLite, which has no search of vectors.

@@ -10,13 +10,29 @@ import pydantic
 from sfumato.base.schemas import validate
 from sfumato.errors import DataError
 from sfumato.study.choose.estimates import Study
-from sfumato.study.parts.kinds import ALL
+from sfumato.study.parts.kinds import KINDS
 from sfumato.study.records import CURE, Record, names_of, parse, read_run, rename
 from sfumato.study.vocabulary import ATTACKS
 
 
 def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
     """Reads a study and the records of its cells, from the folder of a run or a file of its rows.
+
+    Raises:
+        DataError: see load_all; or the study varies a setting, so that it has a result for each value.
+    """
+    made, *others = load_all(directory)
+    if others:
+        varied = ", ".join(made[0]["varied"])
+        raise DataError(
+            f"{directory}: this run varies {varied}, and each value has its own result: read them by "
+            "`sfumato study report`, or run a study file without vary, with the value of your choice"
+        )
+    return made
+
+
+def load_all(directory: str | os.PathLike[str]) -> list[tuple[Study, list[Record]]]:
+    """Reads what `load` does, for a study with `vary` once for each combination of its values.
 
     Raises:
         DataError: there is no study; or a record is damaged, or two are of the same cell: it names them.
@@ -27,7 +43,7 @@ def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
             raise DataError(f"{path}: {key!r} is missing: run the study again")
     listed = {cell["digest"] for cell in study["cells"]}
     names = names_of(study["protections"])
-    records: dict[str, tuple[str, Record]] = {}
+    records: dict[tuple[str, str], tuple[str, Record]] = {}
     for path, content in contents:
         try:
             record = parse_record(rename(content, names))
@@ -36,13 +52,20 @@ def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
         # Records of an earlier version of the study may lie here still, and be wanted again.
         if record.digest not in listed:
             continue
-        if record.name in records:
+        entry = str(record.varied), record.name
+        if entry in records:
             raise DataError(
-                f"{records[record.name][0]} and {path.rpartition('/')[2]} record the same cell: "
+                f"{records[entry][0]} and {path.rpartition('/')[2]} record the same cell: "
                 "delete the one that is out of date"
             )
-        records[record.name] = (path, record)
-    return rename(study, names), [records[name][1] for name in sorted(records)]
+        records[entry] = (path, record)
+    made = []
+    for own in study.get("vary", [{}]):
+        varied = own.get("varied", {})
+        cells = [cell for cell in study["cells"] if cell.get("varied", {}) == varied]
+        kept = [records[entry][1] for entry in sorted(records) if entry[0] == str(varied)]
+        made.append((rename({**study, **own, "cells": cells}, names), kept))
+    return made
 
 
 def parse_record(content: Mapping[str, Any]) -> Record:
@@ -67,4 +90,4 @@ def parse_record(content: Mapping[str, Any]) -> Record:
 
 def is_known(kind: str, attack: str | None) -> bool:
     """Whether this version knows the kind of a cell; attacks on people have names of its vocabulary."""
-    return kind in ALL and (kind != "attack" or attack is None or attack in ATTACKS)
+    return kind in KINDS and (kind != "attack" or attack is None or attack in ATTACKS)

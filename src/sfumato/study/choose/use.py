@@ -93,9 +93,11 @@ def describe_measurements(artefact: Path) -> list[str]:
     run = artefact.absolute().parent.parent
     if artefact.absolute().parent.name != "models" or not (run / "study.json").is_file():
         return []
-    from sfumato.study.choose.reading import load
+    from sfumato.study.choose.reading import load_all
 
-    study, records = load(run)
+    (study, records), *others = load_all(run)
+    if others:
+        return []  # each value of `vary` has a result of its own
     specs = {spec for spec, proof in proofs(study, records).items() if proof.artefact == artefact.name}
     sentences = []
     for setting in frontier(study, records):

@@ -140,7 +140,7 @@ class Lab:
     def digest(self, cell: Cell, decided: dict[str, Any]) -> str:
         """The digest of a cell, with all that decides its result."""
         shared = {"results": RESULTS, "cell": asdict(cell), "data": self.data.digest}
-        shared |= self.artefact_digests(self.config.specs if cell.kind == "transfer" else [cell.protection])
+        shared |= self.artefact_digests([cell.protection])
         return digest_of({**shared, **decided})
 
     def training_settings(self) -> dict[str, Any]:

@@ -4,11 +4,22 @@ A pure function of study.json and the records: no clock and no chance, so that t
 bytes. The page makes no request to a network; it holds its style, its charts and its pictures.
 """
 
-from sfumato.study.choose.reading import load
+from sfumato.study.choose.reading import load, load_all
 from sfumato.study.report.answers import as_json
 from sfumato.study.report.originals import holding_pictures
-from sfumato.study.report.page import render, write
+from sfumato.study.report.page import page_of, render, write
 from sfumato.study.report.printing import write_pdf
 from sfumato.study.report.tables import Table, tables
 
-__all__ = ["Table", "as_json", "holding_pictures", "load", "render", "tables", "write", "write_pdf"]
+__all__ = [
+    "Table",
+    "as_json",
+    "holding_pictures",
+    "load",
+    "load_all",
+    "page_of",
+    "render",
+    "tables",
+    "write",
+    "write_pdf",
+]

@@ -88,13 +88,14 @@ def as_json(study: Study, records: Sequence[Record]) -> dict[str, Any]:
     """The content of a report, fit for JSON.
 
     Returns:
-        study: its name. recommended: the spec, or None. answers: of the first screen. settings: for each
-        protection its best learner and strongest adversary, shares from 0 to 1 with the ends of their
-        intervals, and the proof. missing: cells without a record.
+        study: its name. varied: the values of a study with `vary`. recommended: the spec, or None. answers:
+        of the first screen. settings: for each protection its best learner and strongest adversary, shares
+        from 0 to 1 with the ends of their intervals, and the proof. missing: cells without a record.
     """
     advice, proved = recommend(study, records), proofs(study, records)
     return {
         "study": study["name"],
+        **({"varied": study["varied"]} if "varied" in study else {}),
         "recommended": advice.setting.protection if advice.setting else None,
         "headline": advice.headline,
         "answers": [asdict(answer) for answer in answers(study, records, advice)],

@@ -25,43 +25,51 @@ from sfumato.study.choose.estimates import (
     percent,
     risks,
 )
-from sfumato.study.choose.reading import load
+from sfumato.study.choose.reading import load_all
 from sfumato.study.choose.recommend import SAID, Recommendation, recommend
 from sfumato.study.records import Record
 from sfumato.study.report.answers import answers
 from sfumato.study.report.originals import without_pictures
-from sfumato.study.report.tables import all_tables
+from sfumato.study.report.tables import all_tables, join_tables
 from sfumato.study.vocabulary import ATTACKS
 
 
 def write(directory: str | os.PathLike[str], *, pictures: bool = True) -> Path:
     """Writes report.html and tables/*.csv of a run, each whole or not at all.
 
-    It removes a table of an earlier report that has no rows now.
+    It removes a table of an earlier report that has no rows now. A study with `vary` has a page for each
+    combination of its values, see `page_of`; its tables have them as their first columns.
 
     Args:
         directory: of the run; or its file of rows, next to which a folder of that name gets the report.
         pictures: whether the page shows images, original ones among them; the records keep them.
 
     Returns:
-        The path of report.html.
+        The path of the first page.
 
     Raises:
         DataError: see load.
         MissingExtraError: matplotlib or Jinja2 is not installed.
     """
-    study, records = load(directory)
+    loaded = load_all(directory)
     directory = Path(directory)
     if directory.is_file():
         directory = directory.with_suffix("")
-    page = render(study, records, pictures=pictures)
-    for table in all_tables(study, records):
+    pages = [render(study, records, pictures=pictures) for study, records in loaded]
+    for of_values in zip(*(all_tables(study, records) for study, records in loaded), strict=True):
+        table = join_tables(of_values, [study.get("varied", {}) for study, _ in loaded])
         path = directory / "tables" / f"{table.name}.csv"
         if table.rows:
             _write(path, table.csv)
         else:
             path.unlink(missing_ok=True)
-    return _write(directory / "report.html", page)
+    paths = [_write(page_of(directory, number), page) for number, page in enumerate(pages, 1)]
+    return paths[0]
+
+
+def page_of(directory: Path, number: int) -> Path:
+    """The page of the n-th combination of the values of `vary`; 1 for a study without."""
+    return directory / ("report.html" if number == 1 else f"report-{number}.html")
 
 
 def render(study: Study, records: Sequence[Record], *, summary: bool = False, pictures: bool = True) -> str:

@@ -38,6 +38,17 @@ class Table:
         return f"data:text/csv;charset=utf-8,{quote(self.csv)}"
 
 
+def join_tables(tables: Sequence[Table], varied: Sequence[dict[str, Any]]) -> Table:
+    """One table of those of each combination of values, which are its first columns."""
+    columns = tuple(dict.fromkeys(column for table in tables for column in table.columns))
+    rows = tuple(
+        (*values.values(), *(cells.get(column) for column in columns))
+        for table, values in zip(tables, varied, strict=True)
+        for cells in (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    )
+    return Table(tables[0].name, tables[0].caption, (*varied[0], *columns), rows)
+
+
 def tables(study: Study, records: Sequence[Record]) -> list[Table]:
     """The frontier, and the records of every kind but pictures and embeddings, if there are any."""
     return [table for table in all_tables(study, records) if table.rows]

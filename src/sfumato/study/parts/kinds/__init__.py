@@ -11,7 +11,6 @@ from sfumato.study.parts.kinds import (
     accuracy,
     attack,
     checks,
-    embeddings,
     examples,
     inference,
     log_rank,
@@ -20,9 +19,7 @@ from sfumato.study.parts.kinds import (
     proved,
     reconstruction,
     similarity,
-    stored,
     tells,
-    transfer,
 )
 from sfumato.study.protocol import Kind
 
@@ -45,29 +42,23 @@ KINDS: dict[str, Kind] = {
     "many": many.KIND,
     "log-rank": log_rank.KIND,
     "similarity": similarity.KIND,
-    "embeddings": embeddings.KIND,
     "pictures": pictures.KIND,
     "examples": examples.KIND,
     "proved": proved.KIND,
     "checks": checks.KIND,
     "tells": tells.KIND,
     "inference": inference.KIND,
-    "stored": stored.KIND,
     "reconstruction": reconstruction.KIND,
 }
-# Those that compare protections, after all others.
-ACROSS: dict[str, Kind] = {"transfer": transfer.KIND}
-ALL: dict[str, Kind] = {**KINDS, **ACROSS}
 
 
 def cells(config: "StudyConfig") -> list[Cell]:
     """Every cell of a study, each after the cells that it needs."""
     every = (
         cell
-        for kinds in (KINDS, ACROSS)
         for seed in config.seeds
         for spec in config.specs
-        for kind in kinds.values()
+        for kind in KINDS.values()
         for cell in kind.cells(config, spec, seed)
     )
     return list(dict.fromkeys(every))  # a study may name something twice
@@ -89,12 +80,12 @@ def list_omissions(config: "StudyConfig") -> list[str]:
 
 def digest(lab: "Lab", cell: Cell) -> str:
     """The digest of all that decides the result of a cell; the name of its record."""
-    return lab.digest(cell, ALL[cell.kind].settings(lab, cell))
+    return lab.digest(cell, KINDS[cell.kind].settings(lab, cell))
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """The result of a cell. Raises BusyError if another process is making one of its parts."""
-    return ALL[cell.kind].measure(lab, cell)
+    return KINDS[cell.kind].measure(lab, cell)
 
 
 def _join_words(takes: tuple[str, ...]) -> str:
