@@ -28,7 +28,7 @@ from sfumato.images import as_array, digest
 from sfumato.protect.release import KINDS, Release
 from sfumato.protect.spec import portable
 from sfumato.study.cells import Cell
-from sfumato.study.choose.estimates import classifier_in_words, estimate_of
+from sfumato.study.choose.results import classifier_in_words, estimate_of
 from sfumato.study.grid import StudyConfig, Task
 from sfumato.study.hits import Hits
 from sfumato.study.lab.lab import Lab

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.base.proportions import wilson
 from sfumato.errors import DataError
 from sfumato.study.hits import Hits, hits_of, join, over_half
-from sfumato.study.parts.kinds import ALL, proved
+from sfumato.study.parts.kinds import KINDS, proved
 from sfumato.study.records import CURE, Record, names_of, parse, read_run, rename
 from sfumato.study.selection import has_shape
 from sfumato.study.vocabulary import (
@@ -220,6 +220,7 @@ class Results:
         study: study.json, without cells of a kind or an attack that this version does not know.
         records: those of its cells, in their order; of other settings or seeds none.
         missing: the names of its cells without a record, such as "accuracy blur:radius=1 denoised 0".
+        unknown: the attacks that this version does not know, as those of a package that is not installed.
         folds: whether people take turns as test people: the seeds of the study are then folds.
         episodic: whether there are episodes: not if all learners are ordinary classifiers.
         bounds: attribute -> how often it may be inferred.
@@ -228,6 +229,8 @@ class Results:
 
     def __init__(self, study: Study, records: Iterable[Record]) -> None:
         self.study: Study = {**study, "cells": [entry for entry in study["cells"] if _is_known(entry)]}
+        attacks = (entry["cell"].get("attack") for entry in study["cells"] if not _is_known(entry))
+        self.unknown = list(dict.fromkeys(filter(None, attacks)))
         by_name = {record.name: record for record in records}
         names = dict.fromkeys(map(cell_name, self.study["cells"]))
         self.records = [by_name[name] for name in names if name in by_name]
@@ -483,7 +486,7 @@ class Results:
         """The setting to use."""
         from sfumato.study.choose.recommend import recommend
 
-        return recommend(self.study, self.records)
+        return recommend(self)
 
     def together(
         self, intervals: Sequence[tuple[float, float, float]], trials: Sequence[int | None]
@@ -513,6 +516,22 @@ def load(directory: str | os.PathLike[str]) -> Results:
     Files of protections have their names, without folders of any machine.
 
     Raises:
+        DataError: see load_all; or the study varies a setting, so that it has a result for each value.
+    """
+    results, *others = load_all(directory)
+    if others:
+        varied = ", ".join(results.study["varied"])
+        raise DataError(
+            f"{directory}: this run varies {varied}, and each value has its own result: read them by "
+            "`sfumato study report`, or run a study file without vary, with the value of your choice"
+        )
+    return results
+
+
+def load_all(directory: str | os.PathLike[str]) -> list[Results]:
+    """Reads what `load` does, for a study with `vary` once for each combination of its values.
+
+    Raises:
         DataError: there is no study; or a record is damaged, or two are of the same cell: it names them.
     """
     (path, study), *contents = read_run(Path(directory))
@@ -521,7 +540,7 @@ def load(directory: str | os.PathLike[str]) -> Results:
             raise DataError(f"{path}: {key!r} is missing: run the study again")
     listed = {cell["digest"] for cell in study["cells"]}
     names = names_of(study["protections"])
-    records: dict[str, tuple[str, Record]] = {}
+    records: dict[tuple[str, str], tuple[str, Record]] = {}
     for path, content in contents:
         if "kind" in content and not _is_known(content):
             continue
@@ -534,20 +553,27 @@ def load(directory: str | os.PathLike[str]) -> Results:
         # Records of an earlier version of the study may lie here still, and be wanted again.
         if record.digest not in listed:
             continue
-        if record.name in records:
+        entry = str(record.varied), record.name
+        if entry in records:
             raise DataError(
-                f"{records[record.name][0]} and {path.rpartition('/')[2]} record the same cell: "
+                f"{records[entry][0]} and {path.rpartition('/')[2]} record the same cell: "
                 "delete the one that is out of date"
             )
-        records[record.name] = (path, record)
-    return Results(rename(study, names), [record for _, record in records.values()])
+        records[entry] = (path, record)
+    made = []
+    for own in study.get("vary", [{}]):
+        varied = own.get("varied", {})
+        cells = [cell for cell in study["cells"] if cell.get("varied", {}) == varied]
+        kept = [record for (values, _), (_, record) in records.items() if values == str(varied)]
+        made.append(Results(rename({**study, **own, "cells": cells}, names), kept))
+    return made
 
 
 def _is_known(entry: Mapping[str, Any]) -> bool:
     """Whether this version knows the kind of a cell or record, and its attack."""
     kind, cell = entry.get("kind"), entry.get("cell")
     attack = cell.get("attack") if isinstance(cell, Mapping) else None
-    return kind in ALL and (kind != "attack" or attack is None or attack in ATTACKS)
+    return kind in KINDS and (kind != "attack" or attack is None or attack in ATTACKS)
 
 
 def cell_name(entry: Mapping[str, Any]) -> str:
