@@ -20,7 +20,7 @@ from PIL import Image
 from results_page import engine, flat
 
 from sfumato import data, images
-from sfumato.data.labelled import contact_sheet
+from sfumato.cli.data import contact_sheet
 from sfumato.study import report, vocabulary
 from sfumato.study.report.charts import axes_of, place_labels, style
 

@@ -18,9 +18,9 @@ import synthetic
 
 from sfumato.base.proportions import over_people
 from sfumato.errors import DataError, MissingExtraError
+from sfumato.study import cells as kinds
 from sfumato.study import report, vocabulary
 from sfumato.study.choose.results import Results
-from sfumato.study.parts import kinds
 from sfumato.study.report import charts
 from sfumato.study.report.charts import looks
 from sfumato.study.report.guarantees import success_of_judge

@@ -11,7 +11,7 @@ from sfumato import artefacts
 from sfumato.study.choose.recommend import Recommendation
 from sfumato.study.choose.results import Setting
 from sfumato.study.choose.use import next_commands
-from sfumato.study.parts.kinds import proved
+from sfumato.study.measure.results import Proved
 
 PIXELS = "dp-pix:cell=4,epsilon=3"
 
@@ -23,7 +23,7 @@ def recommended(spec: str, artefact: str = "", *, width: int = 24, reason: str =
     chosen = None if reason else setting
     by_table = {"by_table": table == "needed", "has_table": table != ""}
     advice = Recommendation(chosen, None, 0.1, headline, (), nearest=setting, **by_table)
-    proof = proved.Result(release="pixels", bytes_per_image=2, artefact=artefact or None)
+    proof = Proved(release="pixels", bytes_per_image=2, artefact=artefact or None)
     return SimpleNamespace(advice=advice, study={"data": {"shape": [3, 24, width]}}, proofs={spec: proof})
 
 

@@ -22,7 +22,7 @@ from sfumato.study.choose.results import (
     percent,
 )
 from sfumato.study.hits import join
-from sfumato.study.parts.kinds import proved
+from sfumato.study.measure.results import Proved
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import ATTACKS
 
@@ -118,7 +118,7 @@ def _source(mine: Iterable[Record], kind: str, which: str | None = None) -> str:
     return ", ".join(record.digest[:12] for record in wanted)
 
 
-def _bound(proof: proved.Result | None, prior: float, releases: int) -> float | None:
+def _bound(proof: Proved | None, prior: float, releases: int) -> float | None:
     """The most that anybody names, on average, if a guess is right with this chance; None for no proof."""
     if proof is None:
         return None
@@ -135,9 +135,7 @@ def _accepts(secret: str, releases: int, share: float, words: str, **known: Any)
     return Risk("linkability", secret, releases, adversary, rate, _FALSE_ALARMS, **known)
 
 
-def _of_many(
-    results: Results, mine: Sequence[Record], proof: proved.Result | None, spec: str
-) -> Iterable[Risk]:
+def _of_many(results: Results, mine: Sequence[Record], proof: Proved | None, spec: str) -> Iterable[Risk]:
     """Naming, linking two services and recognising, from several releases."""
     curve = results.curves.get(spec)
     every = [point for record in mine if record.kind == "many" for point in record.result.points]
@@ -158,9 +156,7 @@ def _of_many(
         yield _accepts(secret, n, point.accepted, "adversary who accepts a set", **known)
 
 
-def _of_one(
-    results: Results, mine: Sequence[Record], proof: proved.Result | None, spec: str
-) -> Iterable[Risk]:
+def _of_one(results: Results, mine: Sequence[Record], proof: Proved | None, spec: str) -> Iterable[Risk]:
     """Naming and verification by every attack of the study, and the attributes that it wants hidden."""
     for (protection, name), risk in {**results.risks, **results.inferences}.items():
         if protection != spec:

@@ -15,7 +15,7 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.protect.spec import PROTECTIONS
 from sfumato.study.choose.results import Estimate, Results, Risk, cell_name, estimate_of, load, percent
 from sfumato.study.grid import StudyConfig
-from sfumato.study.parts.kinds.checks import Result as Checks
+from sfumato.study.measure.results import Checks
 
 CONTROL = "none"  # an image as it is, which all adversaries see
 RELEASES = (1, 10, 100)

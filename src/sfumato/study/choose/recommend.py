@@ -23,7 +23,7 @@ from sfumato.study.choose.results import (
     percent,
 )
 from sfumato.study.hits import fewest, whole_percents
-from sfumato.study.parts.kinds import proved
+from sfumato.study.measure.results import Naming, Proved
 from sfumato.study.vocabulary import ANSWER, BITS, release_kind, words_of
 from sfumato.wire.tables import MOST_BITS
 
@@ -187,7 +187,7 @@ class _Choice:
         kept = [each for each in self.judged if self._is_useful(each) and self._keeps(each)]
         self.ranked = sorted(kept, key=self._rank)  # the best first; equals in the order of the study
 
-    def proof_of(self, setting: Setting) -> proved.Result | None:
+    def proof_of(self, setting: Setting) -> Proved | None:
         """Its recorded proof."""
         return self.results.proofs.get(setting.protection)
 
@@ -235,7 +235,7 @@ class _Choice:
         curve = self.results.curves.get(setting.protection)
         return curve.after(self.results.releases) if curve else None
 
-    def _find_proof(self, setting: Setting, releases: int = 1) -> proved.Naming | None:
+    def _find_proof(self, setting: Setting, releases: int = 1) -> Naming | None:
         """The proof that nobody is named more often than accepted, among as many people as there are.
 
         For several releases it counts their sequences, and assumes nothing about them. The people are all
@@ -249,7 +249,7 @@ class _Choice:
         most = self.bound * (1 + 1e-9)
         if releases > 1:
             few = proof.outputs is not None and proof.outputs**releases <= most * people
-            return proved.Naming(candidates=people, at_most=most) if few else None
+            return Naming(candidates=people, at_most=most) if few else None
         fitting = [each for each in proof.naming if each.candidates <= people and each.at_most <= most]
         return max(fitting, key=lambda naming: naming.candidates, default=None)
 
@@ -603,7 +603,7 @@ def what_leaves(spec: str) -> tuple[str, ...]:
     return (words.leaves + " This study trained the network, and kept its file." * trained,)
 
 
-def as_protection(proof: proved.Result) -> Counted:
+def as_protection(proof: Proved) -> Counted:
     """A protection known by its record alone, without noise on bits and without a centre."""
     stated = proof.guarantee
     for definition in _DEFINITIONS:
@@ -616,7 +616,7 @@ def as_protection(proof: proved.Result) -> Counted:
     return Counted(proof.outputs)
 
 
-def describe_proof(proof: proved.Result | None) -> str:
+def describe_proof(proof: Proved | None) -> str:
     """The proof for a release, and the number of people at which there is none, in a sentence."""
     if proof is None:
         return "What is proved of it is not recorded."

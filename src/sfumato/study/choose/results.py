@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.base.proportions import wilson
 from sfumato.errors import DataError
 from sfumato.study.hits import Hits, hits_of, join, over_half
-from sfumato.study.parts.kinds import KINDS, proved
+from sfumato.study.measure.results import RESULTS, Proved
 from sfumato.study.records import CURE, Record, names_of, parse, read_run, rename
 from sfumato.study.selection import has_shape
 from sfumato.study.vocabulary import (
@@ -405,15 +405,15 @@ class Results:
         )
 
     @cached_property
-    def proofs(self) -> dict[str, proved.Result]:
+    def proofs(self) -> dict[str, Proved]:
         """Protection -> the proof for its release; some kept records have it beside the similarity."""
-        found: dict[str, proved.Result] = {}
+        found: dict[str, Proved] = {}
         for record in self.of("proved"):
             found.setdefault(record.cell.protection, record.result)
         for record in self.of("similarity"):
             spec, result = record.cell.protection, record.result
             if record.cell.view == "released" and spec not in found:
-                found[spec] = proved.Result(
+                found[spec] = Proved(
                     release=release_kind(spec),
                     bytes_per_image=result.bytes_per_image,
                     guarantee=result.guarantee,
@@ -573,7 +573,7 @@ def _is_known(entry: Mapping[str, Any]) -> bool:
     """Whether this version knows the kind of a cell or record, and its attack."""
     kind, cell = entry.get("kind"), entry.get("cell")
     attack = cell.get("attack") if isinstance(cell, Mapping) else None
-    return kind in KINDS and (kind != "attack" or attack is None or attack in ATTACKS)
+    return kind in RESULTS and (kind != "attack" or attack is None or attack in ATTACKS)
 
 
 def cell_name(entry: Mapping[str, Any]) -> str:

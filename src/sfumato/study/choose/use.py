@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from sfumato.study.choose.results import Results, load_all, percent
-from sfumato.study.lab.models import keep_recommended
 from sfumato.study.specs import recipe_of
 
 _SERVED = ("code", "feature")  # a service needs only their artefact
@@ -14,7 +13,7 @@ def next_commands(directory: Path, results: Results, *, artefacts: Path | None =
 
     A setting that holds only if queries are looked up begins with the query, and no line sends others.
 
-    It copies the few-shot model of the setting, if there is one; see models.keep_recommended. Each line
+    It copies the few-shot model of the setting, if there is one; see lab.keep_recommended. Each line
     of a setting that is not recommended, but the nearest, says so, in a shell comment.
 
     Args:
@@ -22,6 +21,8 @@ def next_commands(directory: Path, results: Results, *, artefacts: Path | None =
         results: of its records.
         artefacts: the folder of trained protections, if it is not that of the run.
     """
+    from sfumato.study.lab.lab import keep_recommended  # it needs PyTorch, which reports do without
+
     advice = results.advice
     setting = advice.setting or advice.nearest
     if setting is None:

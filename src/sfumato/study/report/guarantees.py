@@ -11,7 +11,7 @@ from sfumato.dp.naming import ASSUMED, BY_STRENGTH, Assumption
 from sfumato.protect.naming import bound_naming, log_rank
 from sfumato.study.choose.recommend import as_protection
 from sfumato.study.choose.results import Estimate, Results, interval_of
-from sfumato.study.parts.kinds import proved
+from sfumato.study.measure.results import Proved
 from sfumato.study.records import Record
 from sfumato.study.report.tables import (
     DASH,
@@ -92,7 +92,7 @@ def guarantees(results: Results) -> Section | None:
     return Section("guarantees", "What each setting guarantees", values, "Guarantees")
 
 
-def _release_and_proof(proof: proved.Result) -> tuple[Value, Value]:
+def _release_and_proof(proof: Proved) -> tuple[Value, Value]:
     size, outputs = proof.bytes_per_image, proof.outputs
     sized = "" if size is None else f", {size:,} byte{'s' * (size != 1)}"
     different = () if outputs is None else (f"{outputs:,} different ones",)
@@ -107,7 +107,7 @@ def _release_and_proof(proof: proved.Result) -> tuple[Value, Value]:
     )
 
 
-def _judges(proof: proved.Result) -> tuple[str | None, str | None]:
+def _judges(proof: Proved) -> tuple[str | None, str | None]:
     """How often a judge of two neighbouring images is right, at most, and of any two; None for no proof."""
     if (stated := proof.guarantee) is None:
         return None, None
@@ -115,7 +115,7 @@ def _judges(proof: proved.Result) -> tuple[str | None, str | None]:
     return success_of_judge(stated.definition, stated.value), whole
 
 
-def _naming(proof: proved.Result, candidates: int) -> str:
+def _naming(proof: Proved, candidates: int) -> str:
     """How often one of that many people is named correctly, at most."""
     for naming in proof.naming:
         if naming.candidates == candidates and naming.at_most < 1:
@@ -123,7 +123,7 @@ def _naming(proof: proved.Result, candidates: int) -> str:
     return "nothing" if candidates <= (proof.nothing_among or 0) else "–"
 
 
-def _after_many(proof: proved.Result, many: int) -> dict[Assumption, str]:
+def _after_many(proof: Proved, many: int) -> dict[Assumption, str]:
     """How often one of AMONG people is named from that many releases, at most, by what is assumed of them."""
 
     def chance(each: Assumption) -> float:
@@ -133,7 +133,7 @@ def _after_many(proof: proved.Result, many: int) -> dict[Assumption, str]:
     return {each: f"{round_up(100 * most)}%" for each, most in _stronger(chance, many, nothing=1.0).items()}
 
 
-def _ranks(proof: proved.Result, many: int) -> tuple[str, dict[Assumption, str]]:
+def _ranks(proof: Proved, many: int) -> tuple[str, dict[Assumption, str]]:
     """The log-rank privacy that no adversary brings one release below, among the people of the test images.
 
     "" for nothing; and the same for many releases, by what is assumed of them.
