@@ -175,5 +175,5 @@ def test_no_report_tells(home: Path, tmp_path: Path):
     assert_nothing_tells(tmp_path / "rows")
     assert (
         "mask:artefact=m.safetensors (2),keep=0.3"
-        in report.load(tmp_path / "rows" / "mine.jsonl")[0]["protections"]
+        in report.load(tmp_path / "rows" / "mine.jsonl").study["protections"]
     )

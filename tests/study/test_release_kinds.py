@@ -20,8 +20,8 @@ from sfumato.protect import Protection, release
 from sfumato.study import cells as kinds
 from sfumato.study import grid, records, report, run, specs, vocabulary
 from sfumato.study.cells import Cell
-from sfumato.study.choose import frontier, use
-from sfumato.study.choose.estimates import percent
+from sfumato.study.choose import use
+from sfumato.study.choose.results import mandatory_attacks, percent
 from sfumato.study.lab.lab import Lab, Progress
 from sfumato.study.measure import looks
 
@@ -141,7 +141,7 @@ def test_a_code_of_a_file_has_the_kind_that_the_file_makes_wherever_its_spec_is_
     assert vocabulary.release_kind(spec) == kind
     # Also where the report is read, without the file: who must be tried depends on it.
     assert vocabulary.release_kind(spec.replace(str(path), "own.safetensors")) == kind
-    assert "reidentify-values" in frontier.mandatory_attacks(spec)
+    assert "reidentify-values" in mandatory_attacks(spec)
 
 
 def test_a_registered_protection_whose_kind_is_a_property_is_asked(registering: Registering):
@@ -488,7 +488,7 @@ def test_names_by_numbers_find_who_is_apart_and_guess_who_is_not():
 def test_the_card_of_a_trained_code_has_what_the_study_found(episodic: Path):
     bits = results_of(episodic)["proved", "code:bits=3"].artefact
     said = " ".join(use.describe_measurements(episodic / "models" / bits))
-    settings = {each["protection"]: each for each in report.as_json(*report.load(episodic))["settings"]}
+    settings = {each["protection"]: each for each in report.as_json(report.load(episodic))["settings"]}
     found = settings["code:bits=3"]["reidentification"]["value"]
     assert f"{percent(found)} of releases are named by the strongest adversary" in said
     assert "pixelize" not in said  # another protection of the same study

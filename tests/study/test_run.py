@@ -18,7 +18,6 @@ from sfumato.learn import adversarial_mask, classifier, meta
 from sfumato.networks import DlibResNet, align
 from sfumato.study import cells as kinds
 from sfumato.study import grid, report, run, vocabulary
-from sfumato.study.choose import estimates
 from sfumato.study.lab.lab import Lab, Progress
 from sfumato.study.records import unpack
 from sfumato.study.run import description
@@ -494,8 +493,7 @@ def test_a_private_meta_learner_records_its_promise_in_words_and_by_three_accoun
 def test_the_report_of_a_meta_learner_reads_every_record(kept, learned, tmp_path):
     for directory, words in ((kept, "Each row speaks of one model alone"), (learned, "without a budget")):
         copy = shutil.copytree(directory, tmp_path / directory.name)
-        study, records = report.load(copy)
-        assert estimates.missing(study, records) == []
+        assert report.load(copy).missing == []
         page = report.write(copy).read_text(encoding="utf-8")
         assert words in page
         assert "not in this report" not in page
@@ -673,8 +671,7 @@ def test_faces_are_as_alike_as_they_are_and_no_more(judged, mask):
 
 def test_the_report_of_classifiers_and_masks_reads_every_record(judged, tmp_path):
     copy = shutil.copytree(judged, tmp_path / "run")
-    study, records = report.load(copy)
-    assert estimates.missing(study, records) == []
+    assert report.load(copy).missing == []
     page = report.write(copy).read_text(encoding="utf-8")
     assert "not in this report" not in page
     assert "face similarity" in page
@@ -898,9 +895,9 @@ def test_images_are_restored_again_only_where_noise_made_others_of_them(
 def test_the_report_reads_every_record_of_a_run(everybody, tmp_path):
     directory = shutil.copytree(everybody, tmp_path / "run")
     config = grid.parse(EVERYBODY)
-    study, records = report.load(directory)
-    assert len(records) == len(kinds.cells(config))
-    assert estimates.missing(study, records) == []
+    results = report.load(directory)
+    assert len(results.records) == len(kinds.cells(config))
+    assert results.missing == []
     page = report.write(directory).read_text(encoding="utf-8")
     assert "not in this report" not in page
     for name in ("risk-title", "pictures-title"):
@@ -924,7 +921,8 @@ def test_with_folds_everybody_is_looked_for_once_on_what_was_trained_without_the
     }
     settings.pop("training")
     prepared = run.prepare(grid.parse(settings))
-    study, records = report.load(run.run(prepared, tmp_path))
+    loaded = report.load(run.run(prepared, tmp_path))
+    study, records = loaded.study, loaded.records
     assert study["seeds"] == [0, 1]
     # Each fold is listed: its splits and its digest; every image is tested in one of them.
     folds = study["data"]["folds"]
@@ -933,7 +931,7 @@ def test_with_folds_everybody_is_looked_for_once_on_what_was_trained_without_the
     assert study["data"]["splits"] == {"test": len(unsplit)}
     trained = sorted((tmp_path / "models").glob("classifier-*.safetensors"))
     assert len(trained) == 2  # by the people of each fold
-    (risk,) = [each for (spec, _), each in estimates.risks(study, records).items() if spec != "none"]
+    (risk,) = [each for (spec, _), each in loaded.risks.items() if spec != "none"]
     results = [record.result for record in records if record.kind == "attack"]
     hits = risk.named[risk.classifier]
     assert len(hits.probes) == 24
@@ -941,7 +939,7 @@ def test_with_folds_everybody_is_looked_for_once_on_what_was_trained_without_the
     assert risk.chance == pytest.approx(1 / 12)
     scores = [score for each in results for score in each.scores if score.classifier == risk.classifier]
     assert risk.top1.value == pytest.approx(sum(sum(score.hits) for score in scores) / (24 * 3))
-    accuracy = estimates.accuracies(study, records)["none", "classifier-clean"]
+    accuracy = loaded.accuracies["none", "classifier-clean"]
     clear = [record for record in records if record.cell.protection == "none"]
     named = [record.result for record in clear if record.kind == "accuracy"]
     assert sum(each.images for each in named) == len(unsplit)
