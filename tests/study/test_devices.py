@@ -77,7 +77,6 @@ def test_every_training_of_a_study_is_told_the_device():
     assert [where for where, is_told in told.items() if not is_told] == []
     assert {where.partition(": ")[2] for where in told} >= {
         *("adversarial_mask.train", "private_feature.train", "code.train", "code.pretrain"),
-        *("undo.train_inverter", "undo.train_restorer"),
     }
 
 

@@ -47,7 +47,9 @@ def study(*protections: str, **changes: Any) -> dict[str, Any]:
 
 def test_noisy_releases_tell_more_the_more_there_are(tmp_path: Path):
     made = lab(tmp_path, portraits(80, 24))
-    result = results.Many.model_validate(many.MANY.measure(made, Cell("many", "dp-pix:cell=4,epsilon=0.5", 0)))
+    result = results.Many.model_validate(
+        many.MANY.measure(made, Cell("many", "dp-pix:cell=4,epsilon=0.5", 0))
+    )
     shares = [sum(point.named) / len(point.named) for point in result.points]
     assert [point.releases for point in result.points] == [1, 3, 10]
     assert shares == sorted(shares)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.assess import similarity
 from sfumato.attack import reidentify, undo
-from sfumato.attack.ensemble import RESTORED, Gallery
+from sfumato.attack.ensemble import Gallery
 from sfumato.attack.faces import Recognisers
 from sfumato.attack.reidentify import FACE_NETWORKS, AdversaryConfig
 from sfumato.attack.saturation import Training
@@ -37,32 +37,6 @@ def first_network(config: AdversaryConfig, channels: int, seed: int) -> nn.Modul
         network = Conv4(channels)
     begin(network, config.start)
     return network
-
-
-def train_undoer(
-    release: Callable[[Tensor, int, int], Any],
-    photographs: Tensor,
-    people: Tensor,
-    config: undo.RestorationConfig | undo.InversionConfig,
-    seed: int,
-    how: dict[str, Any],
-) -> undo.Undoer:
-    """Trains a network that undoes a protection, on (N, C, H, W) uint8 photographs of (N,) other people.
-
-    For `release` see ensemble.Gallery; `how` has the device and the progress.
-    """
-    how = {**how, "people": people, "seed": seed}
-    if isinstance(config, undo.InversionConfig):
-        released = release(photographs, RESTORED, 0).vectors()
-        return undo.train_inverter(released, photographs, config, **how)
-    return undo.train_restorer(
-        photographs, lambda batch, step: release(batch, RESTORED, step).images(), config, **how
-    )
-
-
-def undo_release(undoer: undo.Undoer, released: Any) -> Tensor:
-    """From a release to (N, C, H, W) uint8 images, as well as a network can."""
-    return undoer.restore(released.images() if isinstance(undoer, undo.Restorer) else released.vectors())
 
 
 class Adversaries:
@@ -175,7 +149,7 @@ class Adversaries:
 
     def undone(self, cell: Cell, released: Any) -> Tensor:
         """From a release to (N, C, H, W) uint8 images, as well as `undoer` can."""
-        return undo_release(self.undoer(cell), released)
+        return undo.undo(self.undoer(cell), released)
 
     def undoer(self, cell: Cell) -> undo.Undoer:
         """The network by which they undo the protection, trained on people outside the test split."""
@@ -190,16 +164,14 @@ class Adversaries:
             decoder = UpConvolutional(len(tensors["mean"]), (channels, height, width), width=config.width)
             return undo.Inverter(decoder, tensors["mean"], tensors["spread"])
 
+        def train() -> undo.Undoer:
+            release, how = partial(self._lab.release, cell), self._lab.how()
+            return undo.train(release, others.images, codes, config, cell.seed, how)
+
         settings = {"spec": cell.protection, "seed": cell.seed, **self.undoing(cell.protection)}
         settings |= self._lab.artefact_digest(cell.protection)
         undoer: undo.Undoer = self._once(
-            "restorer" if images else "inverter",
-            settings,
-            settings,
-            lambda: train_undoer(
-                partial(self._lab.release, cell), others.images, codes, config, cell.seed, self._lab.how()
-            ),
-            empty,
+            "restorer" if images else "inverter", settings, settings, train, empty
         )
         return undoer
 
@@ -258,13 +230,9 @@ class Adversaries:
     def face_similarity(
         self, originals: LabelledImages, others: Tensor, seed: int
     ) -> tuple[float, float | None]:
-        """How alike faces are on originals and on `others`, by the adversaries' recogniser: mean cosines.
+        """Mean cosines of faces on originals and on `others`, and of originals of two people, if there are.
 
         Both are cut at the face of the ORIGINAL: a detector that misses it is not a protection.
-
-        Returns:
-            of each original and its counterpart; and, for comparison, of originals of two people (None if
-            there is one), below which there is little to hide.
         """
         faces, recogniser = self.recognisers.find(originals.images), self.static(seed)
         first, second = (
@@ -275,10 +243,8 @@ class Adversaries:
         codes = originals.label(self.sensitive).codes if known else torch.arange(len(originals))
         left, right = (codes[:, None] != codes).nonzero().T
         strangers = similarity.embedding_similarity(first[left], first[right])
-        return (
-            similarity.embedding_similarity(first, second).mean().item(),
-            strangers.mean().item() if len(strangers) else None,
-        )
+        alike = similarity.embedding_similarity(first, second).mean().item()
+        return alike, strangers.mean().item() if len(strangers) else None
 
     @cached_property
     def _landmarks(self) -> Tensor | None:

@@ -21,7 +21,7 @@ from sfumato.protect.mask import Mask
 from sfumato.protect.release import canonical, kind_of
 from sfumato.study.cells import Facts, non_defaults
 from sfumato.study.grid import StudyConfig
-from sfumato.study.lab.lab import Lab, Saved, with_checkpoint
+from sfumato.study.lab.lab import Lab, with_checkpoint
 from sfumato.study.vocabulary import LEARNERS
 
 _NO_FILE = "none.safetensors"  # stands for the artefact in checks of parameters before there is one
@@ -112,7 +112,7 @@ class Recipe:
     def _settings(self, config: StudyConfig) -> Facts:
         raise NotImplementedError
 
-    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Saved:
+    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Any:
         raise NotImplementedError
 
     def _trained(self, path: str) -> Any:
@@ -165,7 +165,7 @@ class MaskRecipe(Recipe):
                 lab.adversaries.others, sensitive, batch=lab.config.masks.batch
             )
 
-    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Saved:
+    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Any:
         training, validation = _same_classes(lab)
         target, sensitive = lab.config.task.target, self._sensitive(lab.config)
         people = lab.adversaries.others if sensitive else None
@@ -218,7 +218,7 @@ class FeatureRecipe(Recipe):
         target, sensitive = config.task.target, self._sensitive(config)
         private_feature.trainable(lab.train, self._config(config), [target], sensitive)
 
-    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Saved:
+    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Any:
         training, validation = _same_classes(lab)
         how |= {"targets": [lab.config.task.target], "sensitive": self._sensitive(lab.config)}
         config = self._config(lab.config)
@@ -275,7 +275,7 @@ class CodeRecipe(Recipe):
         if config.same_scenes:
             same_scenes.check(lab.train)
 
-    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Saved:
+    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Any:
         config, target = lab.config, lab.config.task.target
         training, validation = (lab.train, lab.validation) if config.episodic else _same_classes(lab)
         scenes = None
