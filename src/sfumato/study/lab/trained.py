@@ -12,7 +12,7 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.data.worlds import same_scenes
 from sfumato.episodes import Sampler, fit_episodes
 from sfumato.errors import ConfigError, SpecError, did_you_mean
-from sfumato.learn import adversarial_mask, classifier, code, few_shot, private_feature, prototypes
+from sfumato.learn import adversarial_mask, classifier, code, few_shot, private_feature
 from sfumato.networks.encoders.pretrained import is_frozen
 from sfumato.protect import answer
 from sfumato.protect.code import Code
@@ -378,5 +378,5 @@ def _enrol(
     means = []
     for number in classes:
         rows = order[label.codes[order] == number][:shot]
-        means.append(prototypes.prototypes(model.embed(data.images[rows])))
+        means.append(model.encode(data.images[rows]).mean(0))
     return torch.stack(means), [label.names[number] for number in classes.tolist()]

@@ -141,7 +141,7 @@ def serve_vectors(released: Any) -> Embedded:
         return Embedded(released.numbers(), np.ones(len(released.array)), None, None)
     code: Code = parse_as(released.spec, {KIND: Code})
     made, _ = code_prototypes.read(code.artefact)
-    vectors = made.embed(released.numbers(), code)
+    vectors = made.unbias(released.numbers(), code)
     return Embedded(vectors, np.full(len(vectors), made.weight(code)), made, made.refusal_of(code))
 
 
@@ -249,7 +249,7 @@ def _check_meta(lab: Lab) -> None:
             f"test would answer questions that no budget covers: split the data by {target}, or set "
             "private: null"
         )
-    meta.Promise(config.private, config, lab.train, target, lab.config.seeds[0]).charge()
+    meta.Promise(config, lab.train, target, lab.config.seeds[0]).charge()
 
 
 # Classifiers that know the classes
