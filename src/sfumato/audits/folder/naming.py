@@ -120,8 +120,8 @@ def name_people(
     def networks_of(network: AdversaryConfig) -> tuple[Recognisers, Recogniser, Gallery]:
         encoder = partial(first_network, network, known.images.shape[1], 0)
         recognisers = Recognisers(network, known.images, people.codes, encoder)
-        faces = recognisers.find(known.images)
-        return recognisers, recognisers.train(seed), replace(gallery, landmarks=faces and faces.landmarks)
+        clear = replace(gallery, landmarks=recognisers.find(known.images)[0])
+        return recognisers, recognisers.train(seed), clear
 
     def compare(words: AttackWords, network: AdversaryConfig) -> Compared:
         if words.view == "values":

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ from sfumato.study.cells import Cell, Facts, non_defaults
 from sfumato.study.grid import StudyConfig
 from sfumato.study.vocabulary import IMAGES, release_kind
 
+_Network = TypeVar("_Network")
 _VERSION = 3  # raised when the same adversary would find more or less, as lab.RESULTS for all
 
 
@@ -43,7 +44,6 @@ class Adversaries:
     """All who are after the sensitive label of one study. State: their trained networks so far."""
 
     def __init__(self, config: StudyConfig, data: LabelledImages, lab: Any) -> None:
-        """The adversaries of a study, on its data, with the lab.Lab that releases."""
         self._config = config
         self._data = data
         self._lab = lab
@@ -170,10 +170,7 @@ class Adversaries:
 
         settings = {"spec": cell.protection, "seed": cell.seed, **self.undoing(cell.protection)}
         settings |= self._lab.artefact_digest(cell.protection)
-        undoer: undo.Undoer = self._once(
-            "restorer" if images else "inverter", settings, settings, train, empty
-        )
-        return undoer
+        return self._once("restorer" if images else "inverter", settings, settings, train, empty)
 
     @cached_property
     def recognisers(self) -> Recognisers:
@@ -195,35 +192,34 @@ class Adversaries:
             return reidentify.Recogniser(self.recognisers.encoder())
 
         settings = {**self.of_clear(), "seed": seed}
-        recogniser: reidentify.Recogniser = self._once(
-            "recogniser", settings, {"seed": seed}, lambda: self.recognisers.train(seed), empty
-        )
-        return recogniser
+        train = partial(self.recognisers.train, seed)
+        return self._once("recogniser", settings, {"seed": seed}, train, empty)
 
     def _once(
         self,
         kind: str,
         settings: Facts,
         card: Facts,
-        train: Callable[[], Any],
-        empty: Callable[[dict[str, Tensor]], Any],
-    ) -> Any:
+        train: Callable[[], _Network],
+        empty: Callable[[dict[str, Tensor]], _Network],
+    ) -> _Network:
         """A network that is trained once, and read from its file into the one that `empty` makes."""
 
         def make(path: Path) -> None:
-            network = train()
+            network: Any = train()
             trained = {"trained": asdict(network.trained)}
             artefacts.save(path, network.state_dict(), {"kind": kind, **card, **trained})
 
         def read(path: Path) -> Any:
             tensors, card = artefacts.load(path, kind=kind)
             with initial_weights():
-                network = empty(tensors)
+                network: Any = empty(tensors)
             network.load_state_dict(tensors)
             network.trained = Training(**card["trained"])
             return network.eval().to(self._lab.device)
 
-        return self._lab.models.once(kind, settings, make, read)
+        network: _Network = self._lab.models.once(kind, settings, make, read)
+        return network
 
     # Faces
 
@@ -234,10 +230,9 @@ class Adversaries:
 
         Both are cut at the face of the ORIGINAL: a detector that misses it is not a protection.
         """
-        faces, recogniser = self.recognisers.find(originals.images), self.static(seed)
+        recogniser, (faces, _) = self.static(seed), self.recognisers.find(originals.images)
         first, second = (
-            recogniser.embed(self.recognisers.cut(images, faces and faces.landmarks))
-            for images in (originals.images, others)
+            recogniser.embed(self.recognisers.cut(images, faces)) for images in (originals.images, others)
         )
         known = self._config.task.sensitive is not None  # otherwise all are different people
         codes = originals.label(self.sensitive).codes if known else torch.arange(len(originals))
@@ -249,8 +244,7 @@ class Adversaries:
     @cached_property
     def _landmarks(self) -> Tensor | None:
         """Of the faces on clean photographs of people, once for all attacks; None if nothing uses them."""
-        faces = self.recognisers.find(self.people.images)
-        return None if faces is None else faces.landmarks
+        return self.recognisers.find(self.people.images)[0]
 
 
 def _digest(path: Path) -> str:

@@ -35,7 +35,8 @@ def train_few_shot(lab: Lab, spec: str, seed: int, learner: str) -> few_shot.Few
     decided = {**lab.task_settings(), "training": non_defaults(config)}
     how = {"target": lab.config.task.target, "validation": lab.validation}
     spec = "none" if learner == "clean" else spec
-    return train_once(lab, "few-shot", few_shot, config, decided, spec, seed, **how)
+    model: few_shot.FewShotModel = train_once(lab, "few-shot", few_shot, config, decided, spec, seed, **how)
+    return model
 
 
 def train_classifier(lab: Lab, spec: str, seed: int, learner: str) -> classifier.ClassifierModel:
@@ -44,7 +45,10 @@ def train_classifier(lab: Lab, spec: str, seed: int, learner: str) -> classifier
     decided = {**lab.task_settings(), "classifier": non_defaults(config), "shapes": kind == "shape"}
     how = {"target": lab.config.task.target, "validation": lab.validation, "shapes": kind == "shape"}
     spec = "none" if kind == "clear" else spec
-    return train_once(lab, "classifier", classifier, config, decided, spec, seed, **how)
+    model: classifier.ClassifierModel = train_once(
+        lab, "classifier", classifier, config, decided, spec, seed, **how
+    )
+    return model
 
 
 def train_once(
@@ -107,7 +111,8 @@ class Recipe:
 
     def with_artefact(self, path: str) -> str:
         """The spec of the trained protection."""
-        return self._trained(path).spec
+        spec: str = self._trained(path).spec
+        return spec
 
     def _settings(self, config: StudyConfig) -> Facts:
         raise NotImplementedError

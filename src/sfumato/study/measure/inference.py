@@ -124,9 +124,12 @@ def _by_network(
 ) -> Tensor:
     """(N,) classes of the test images, by a network that learned from releases."""
     decided = {**_settings(lab, cell), "label": label}
-    how = {"data": others, "target": label, "validation": chosen_by}
-    at = cell.protection, cell.seed
-    model = train_once(lab, "inferrer", classifier, lab.config.classifier, decided, *at, **how)
+    model = train_once(
+        *(lab, "inferrer", classifier, lab.config.classifier, decided, cell.protection, cell.seed),
+        data=others,
+        target=label,
+        validation=chosen_by,
+    )
     names = lab.test.label(label).names
     codes = torch.tensor([names.index(name) for name in model.classes])
     return codes[model.classify(lab.release(cell, lab.test.images, PROBES).images())]
