@@ -68,10 +68,7 @@ def _measure_similarity(lab: Lab, cell: Cell) -> Facts:
 
 
 def compare_images(lab: Lab, cell: Cell, rows: Tensor, shown: Tensor) -> dict[str, float | None]:
-    """The study's measures for (N,) rows of test images and their (N, C, H, W) uint8 counterparts.
-
-    The seed of the cell counts. Returns name -> mean; None for an infinite one.
-    """
+    """Name -> mean of the study's measures, for rows of test images and (N, C, H, W) uint8 counterparts."""
     means: dict[str, float | None] = {}
     for name in lab.config.measures:
         if name == "face-similarity":
