@@ -14,7 +14,7 @@ from sfumato.study.lab.lab import Lab
 from sfumato.study.parts import kinds
 from sfumato.study.parts.attacks import fused, reidentify, values
 from sfumato.study.parts.kinds import attack
-from sfumato.study.selection import attacks_of
+from sfumato.study.vocabulary import attacks_of
 
 SPEC = "pixelize:cell=4"
 QUICK = {"steps": 2, "adaptive_steps": 1, "batch": 8}

@@ -5,13 +5,17 @@ so that a new one is a file and a line of this module, or a package that registe
 docs/guides/own-parts.md. Nothing here needs PyTorch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from sfumato.base.registry import Registry
 from sfumato.protect import spec as protections
 from sfumato.protect.release import KINDS, kind_of
+
+if TYPE_CHECKING:
+    from sfumato.study.grid import StudyConfig
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
@@ -200,30 +204,26 @@ _LINES: tuple[tuple[Any, str], ...] = (
     ((0, (1.5, 1.5)), "bottom"),
     ((0, (2, 1)), "full"),
 )
+_few_shot = partial(LearnerWords, method=FEW_SHOT, default=True)
+_classifier = partial(LearnerWords, method=CLASSIFIER, knows_classes=True)
 _LEARNERS = (
-    LearnerWords(
+    _few_shot(
         "clean",
         "trained on clean images",
         "A prototypical network trained on clean images only, and tested on protected ones.",
-        method=FEW_SHOT,
         trained_on="clear",
-        default=True,
     ),
-    LearnerWords(
+    _few_shot(
         "protected",
         "trained on protected images",
         "The same network trained and tested on protected images.",
-        method=FEW_SHOT,
         releases=(PIXELS, SHAPE, NUMBERS, BITS),
-        default=True,
     ),
-    LearnerWords(
+    _few_shot(
         "denoised",
         "trained jointly with a denoiser",
         "The same network trained on protected images jointly with a denoiser, which restores each image "
         "before it is embedded; tested on protected images.",
-        method=FEW_SHOT,
-        default=True,
     ),
     LearnerWords(
         "meta",
@@ -233,30 +233,24 @@ _LEARNERS = (
         "the others; tested on protected images.",
         method=META,
     ),
-    LearnerWords(
+    _classifier(
         "classifier-clean",
         "a classifier trained on clean images",
         "An ordinary network that learned all classes on clean images only; tested on protected images of "
         "them.",
-        method=CLASSIFIER,
-        knows_classes=True,
         trained_on="clear",
     ),
-    LearnerWords(
+    _classifier(
         "classifier-protected",
         "a classifier trained on protected images",
         "The same network trained and tested on protected images. It is independent of what made a mask.",
-        method=CLASSIFIER,
         releases=(PIXELS, SHAPE, NUMBERS, BITS),
-        knows_classes=True,
     ),
-    LearnerWords(
+    _classifier(
         "classifier-shape",
         "a classifier of the mask's shape alone",
         "The same network shown which pixels a mask reveals, white, and which it hides, black, and "
         "nothing else: what it tells, the shape of the mask tells.",
-        method=CLASSIFIER,
-        knows_classes=True,
         trained_on="shape",
         of_service=False,
     ),
@@ -462,7 +456,7 @@ class ReconstructionWords:
     method: object  # a protocol.Rebuilder, or a reference to one
 
 
-_INVERSION = ReconstructionWords(
+_INVERT = ReconstructionWords(
     *("invert-feature", "Feature inversion"),
     "A decoder, trained on releases of other people’s images, draws the image that the numbers came from "
     "(Dosovitskiy & Brox 2016).",
@@ -470,5 +464,77 @@ _INVERSION = ReconstructionWords(
     "sfumato.study.parts.attacks.invert_feature:REBUILDER",
 )
 RECONSTRUCTIONS: Registry[ReconstructionWords] = _registry(
-    "reconstructions", "reconstruction", ReconstructionWords, [_INVERSION]
+    "reconstructions", "reconstruction", ReconstructionWords, [_INVERT]
 )
+
+
+# The learners, attacks and views that make sense for a protection of a study.
+
+
+def learners_of(config: "StudyConfig", spec: str) -> list[str]:
+    """The learners that a study trains for a protection.
+
+    On clear images all few-shot learners would be the clean one, as classifiers would. The device's own
+    answer leaves nothing to learn.
+    """
+    kind = release_kind(spec)
+    if kind == "answer":
+        return ["answer"]
+    wanted = config.learners
+    if spec == "none":
+        chosen = ["clean"] if config.episodic else []
+        if {"classifier-clean", "classifier-protected"}.intersection(wanted):
+            chosen.append("classifier-clean")
+        # Methods of their own, as meta-learning, have no other learner of clear images.
+        chosen += [name for name in wanted if LEARNERS[name].method not in (FEW_SHOT, CLASSIFIER)]
+        return chosen
+    return [
+        name
+        for name in wanted
+        if kind in LEARNERS[name].releases and (LEARNERS[name].trained_on != "shape" or has_shape(spec))
+    ]
+
+
+def attacks_of(config: "StudyConfig", spec: str) -> list[str]:
+    """The attacks that a study makes on a protection.
+
+    On clear images there is nothing to adapt to, but on a board they are the control of every adversary; and
+    a single attack has nothing to fuse with.
+    """
+    if config.task.sensitive is None:
+        return []
+    wanted = set(config.attacks)
+    if spec == "none" and not config.board:
+        wanted &= {"reidentify-static"}
+    if "denoised" not in learners_of(config, spec):
+        wanted = {name for name in wanted if ATTACKS[name].view != "denoised"}
+    elif "reidentify-static" in wanted:
+        wanted.add("reidentify-denoised")
+    if not has_shape(spec):
+        wanted = {name for name in wanted if ATTACKS[name].view != "shape"}
+    kind = release_kind(spec)
+    made = [name for name, attack in ATTACKS.items() if name in wanted and kind in attack.releases]
+    alone = [name for name in made if not ATTACKS[name].fuses]
+    return made if len(alone) > 1 else alone
+
+
+def views_of(config: "StudyConfig", spec: str) -> list[str]:
+    """The views of a protection: images that are released, denoised or restored."""
+    kind = release_kind(spec)
+    views = ["released"] if kind in IMAGES else []
+    if spec != "none" and "denoised" in learners_of(config, spec):
+        views.append("denoised")
+    if any(ATTACKS[name].view == "restored" for name in attacks_of(config, spec)):
+        views.append("restored")
+    return views
+
+
+def not_taken(what: str, table: Mapping[str, Any], names: list[str], spec: str) -> dict[str, tuple[str, ...]]:
+    """The names of a table that cannot use a protection's releases -> the kinds of these that they take."""
+    taken = {f"the {what} {name!r}": table[name].releases for name in names}
+    return {words: kinds for words, kinds in taken.items() if release_kind(spec) not in kinds}
+
+
+def has_shape(spec: str) -> bool:
+    """Whether a protection shows some pixels and hides others, and says which."""
+    return spec.partition(":")[0] == "mask"

@@ -20,8 +20,7 @@ from sfumato.study.choose.estimates import (
     risks,
 )
 from sfumato.study.records import Record
-from sfumato.study.selection import has_shape
-from sfumato.study.vocabulary import ATTACKS, LEARNERS, SHAPE, release_kind
+from sfumato.study.vocabulary import ATTACKS, LEARNERS, SHAPE, has_shape, release_kind
 
 
 @dataclass(frozen=True)

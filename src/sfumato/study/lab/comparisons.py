@@ -16,8 +16,7 @@ from sfumato.attack.fusion import standardise
 from sfumato.attack.reidentify import Guesses
 from sfumato.study.cells import Cell
 from sfumato.study.lab.lab import Lab
-from sfumato.study.selection import attacks_of
-from sfumato.study.vocabulary import ATTACKS
+from sfumato.study.vocabulary import ATTACKS, attacks_of
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from sfumato.errors import ConfigError
 from sfumato.study.cells import Cell
 from sfumato.study.parts.attacks.scores import outcome, score
 from sfumato.study.protocol import Attack, attack_of
-from sfumato.study.selection import attacks_of
-from sfumato.study.vocabulary import ATTACKS
+from sfumato.study.vocabulary import ATTACKS, attacks_of
 
 if TYPE_CHECKING:
     from sfumato.study.lab.lab import Lab

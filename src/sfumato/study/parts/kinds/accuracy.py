@@ -7,8 +7,7 @@ import pydantic
 from sfumato.study.cells import Cell
 from sfumato.study.parts.kinds.common import Model
 from sfumato.study.protocol import Kind, learner_of
-from sfumato.study.selection import learners_of, not_taken
-from sfumato.study.vocabulary import LEARNERS, release_kind
+from sfumato.study.vocabulary import LEARNERS, learners_of, not_taken, release_kind
 
 if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig

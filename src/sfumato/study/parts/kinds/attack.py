@@ -7,8 +7,7 @@ from pydantic import Field
 from sfumato.study.cells import Cell
 from sfumato.study.parts.kinds.common import Model
 from sfumato.study.protocol import Kind, attack_of
-from sfumato.study.selection import attacks_of, not_taken
-from sfumato.study.vocabulary import ATTACKS
+from sfumato.study.vocabulary import ATTACKS, attacks_of, not_taken
 
 if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.study.cells import Cell
 from sfumato.study.parts.kinds.common import Model
 from sfumato.study.protocol import Kind
-from sfumato.study.selection import attacks_of
-from sfumato.study.vocabulary import IMAGES, release_kind
+from sfumato.study.vocabulary import IMAGES, attacks_of, release_kind
 
 if TYPE_CHECKING:
     import numpy as np

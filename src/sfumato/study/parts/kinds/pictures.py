@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.study.cells import Cell
 from sfumato.study.parts.kinds.common import Model, Picture
 from sfumato.study.protocol import Kind
-from sfumato.study.selection import views_of
-from sfumato.study.vocabulary import ATTACKS, IMAGES, release_kind
+from sfumato.study.vocabulary import ATTACKS, IMAGES, release_kind, views_of
 
 if TYPE_CHECKING:
     from torch import Tensor

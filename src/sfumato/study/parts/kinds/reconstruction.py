@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.study.cells import Cell
 from sfumato.study.parts.kinds.common import Model, Picture
 from sfumato.study.protocol import Kind, rebuilder_of
-from sfumato.study.selection import not_taken
-from sfumato.study.vocabulary import RECONSTRUCTIONS, release_kind
+from sfumato.study.vocabulary import RECONSTRUCTIONS, not_taken, release_kind
 
 if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig

@@ -7,8 +7,7 @@ from sfumato.base.registry import load
 from sfumato.study.cells import Cell
 from sfumato.study.parts.kinds.common import Guarantee, Model
 from sfumato.study.protocol import Kind
-from sfumato.study.selection import views_of
-from sfumato.study.vocabulary import MEASURES
+from sfumato.study.vocabulary import MEASURES, views_of
 
 if TYPE_CHECKING:
     from torch import Tensor
