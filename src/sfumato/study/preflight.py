@@ -285,7 +285,8 @@ def _probes(config: StudyConfig, data: LabelledImages) -> list[int]:
     who = data.label(config.task.sensitive or "").codes[_rows_to_look_for(data, "distractors")]
     own = config.adversary
     _, asked = split_gallery(who, gallery=own.gallery, probes=own.probes, seed=config.seeds[0])
-    return who[asked].unique(return_counts=True)[1].tolist()
+    counts: list[int] = who[asked].unique(return_counts=True)[1].tolist()
+    return counts
 
 
 def _floor(
