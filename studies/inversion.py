@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from gradient_defences import add_gaussian, add_laplacian, clip_and_noise, dp_sgd_epsilon, prune
-from reconstructed.sources import NARROW
+from reconstruction import NARROW
 from rows import RESULTS, Rows, make
 from torch import Tensor, nn
 from torch.nn import functional

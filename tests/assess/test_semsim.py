@@ -91,7 +91,7 @@ def test_no_gradient_is_kept(measure: SemSim):
     ("originals", "others", "message"),
     [
         (noise(2, 3, 8, 8), noise(2, 3, 16, 16), r"got \(2, 3, 8, 8\) and \(2, 3, 16, 16\)"),
-        (noise(3, 8, 8), noise(3, 8, 8), r"SemSim compares \(N, C, H, W\) pairs of 1 or 3 channels"),
+        (noise(3, 8, 8), noise(3, 8, 8), r"compared are \(N, C, H, W\) pairs of 1 or 3 channels"),
         (noise(2, 4, 8, 8), noise(2, 4, 8, 8), r"pairs of 1 or 3 channels, got \(2, 4, 8, 8\)"),
         (noise(2, 3, 8, 8), noise(2, 3, 8, 8).to(torch.uint8), "got torch.uint8: use images.to_float"),
     ],

@@ -266,7 +266,7 @@ def test_grey_pairs_of_any_size_are_measured(file: Path):
     measure = PerceptualSemSim.load(file)
     first, second = torch.rand(2, 2, 1, 9, 50, generator=seeded())
     assert measure.distance(first, second).shape == (2,)
-    with pytest.raises(ConfigError, match=r"SemSim compares \(N, C, H, W\) pairs of 1 or 3 channels"):
+    with pytest.raises(ConfigError, match=r"compared are \(N, C, H, W\) pairs of 1 or 3 channels"):
         measure.probability(first, second[:, :, :8])
 
 

@@ -1,1 +1,0 @@
-"""Whether measures of reconstructions agree with judges: the parts of studies/reconstruction.py."""
