@@ -2,7 +2,6 @@
 
 import itertools
 import pickle
-import re
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict
@@ -97,7 +96,6 @@ MISTAKES = {
     "seeds: [1, 2, 1]": "seeds=.*: give one or more, each once",
     "training: {encoder: conv5}": "no encoder is called 'conv5': did you mean 'conv4'",
     "training: {learning_rate: 0}": "learning_rate=0: above 0",
-    "adversary: {steps: 0}": "steps=0: at least 1",
     "recommend: {reidentification_at_most: 1.5}": "reidentification_at_most=1.5: .*less than or equal to 1",
     "recommend: {reidentification_at_most: .nan}": "reidentification_at_most=nan: .*equal to",
     "protections: ['dp-pix:cell=4,epsilon=0']": "dp-pix: epsilon=0 is not above 0: smaller hides more",
@@ -106,14 +104,10 @@ MISTAKES = {
     "task: {way: 1}": "way=1: an episode needs a way of at least 2",
     "task: {episodes: 1}": "episodes=1",  # has no interval
     "training: {way: 1}": "way=1: an episode needs a way of at least 2",
-    "training: {validation_way: 1}": "way=1: an episode needs a way of at least 2",
     "task: {other_shots: [1, 0]}": "shot=0: an episode needs a shot of at least 1",
     "task: {other_ways: [1]}": "way=1: an episode needs a way of at least 2",
     "task: {other_ways: [20, 5]}": r"other_ways=\[20, 5\]: name each once, and not 5, of the task itself",
     "adversary: {recogniser: mobile-facenet}": "no recogniser is called 'mobile-facenet': did you mean 'mob",
-    "adversary: {recogniser: mobile-face-net}": "recogniser=mobile-face-net: weights=None: name the file",
-    "adversary: {recogniser: inception-resnet-v1}": "inception-resnet-v1 left: use mobile-face-net",
-    "adversary: {detector: a}": "recogniser=conv4: detector=a: only a face network has one",
     "classifier: {network: conv}": "no network is called 'conv': did you mean 'conv4'",
     "measures: [face-similarity]": "measures: face-similarity needs task.sensitive, the label that says who",
     "like: gone.yaml": r"gone.yaml: cannot be read \(No such file",
@@ -121,6 +115,16 @@ MISTAKES = {
     "like: [a]": r"like=\['a'\]: name the study file",
     "pictures: -1": "pictures=-1",
     "device: gpu": "study.yaml: device=gpu: did you mean|device=gpu",
+    "vary: {adversary.steps: []}": r"vary: adversary.steps=\[\]: give values, each once",
+    "vary: {adversary.steps: [1, 1]}": r"vary: adversary.steps=\[1, 1\]: give values, each once",
+    "vary: {adversary.step: [1]}": "vary: adversary.step: 1: adversary: no key 'step': did you mean 'steps'",
+    "vary: {adversary.steps: [1, many]}": "vary: adversary.steps: many: adversary.steps='many'",
+    "vary: {protections: [[none]]}": "vary: protections cannot vary: a spec lists values itself",
+    "vary: {seeds: [[0], [1]]}": "vary: seeds cannot vary",
+    "vary: {vary.task.shot: [[1]]}": "vary: vary.task.shot cannot vary",
+    f"vary: {{task.shot: {list(range(1, 12))}, task.way: {list(range(2, 13))}}}": "121 combinations",
+    "vary: [task.shot]": r"vary=\['task.shot'\]",
+    "vary: {task.shot: 1}": "vary.task.shot=1",
     "name: ../elsewhere": "name=.../elsewhere.: it names a folder",
     "protections: ['block:share=2']": "share=2 is too large: choose at most 1",
 }
@@ -155,27 +159,6 @@ def test_a_study_that_varies_settings_is_one_study_for_each_combination():
     assert own.title == "T (adversary.copies: 5, task.shot: 2, task.folds: 2)"
     unvaried = grid.parse({"data": "faces", "protections": ["blur:radius=1"]})
     assert grid.variants(unvaried) == [({}, unvaried)]
-
-
-@pytest.mark.parametrize(
-    ("vary", "message"),
-    [
-        ("{adversary.steps: []}", "vary: adversary.steps=[]: give values, each once"),
-        ("{adversary.steps: [1, 1]}", "vary: adversary.steps=[1, 1]: give values, each once"),
-        ("{adversary.step: [1]}", "vary: adversary.step: 1: adversary: no key 'step': did you mean 'steps'"),
-        ("{adversary.steps: [1, many]}", "vary: adversary.steps: many: adversary.steps='many'"),
-        ("{protections: [[none]]}", "vary: protections cannot vary: a spec lists values itself"),
-        ("{seeds: [[0], [1]]}", "vary: seeds cannot vary"),
-        ("{vary: [{}]}", "vary: vary cannot vary"),
-        ("{vary.task.shot: [[1]]}", "vary: vary.task.shot cannot vary"),
-        (f"{{task.shot: {list(range(1, 12))}, task.way: {list(range(2, 13))}}}", "121 combinations"),
-        ("[task.shot]", "vary=['task.shot']"),
-        ("{task.shot: 1}", "vary.task.shot=1"),
-    ],
-)
-def test_what_cannot_vary_is_named_when_the_file_is_read(tmp_path: Path, vary: str, message: str):
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        grid.load(study_file(tmp_path, f"data: faces\nprotections: [blur:radius=1]\nvary: {vary}\n"))
 
 
 NOT_YAML = {
@@ -224,13 +207,7 @@ STRANGE = {
         "names 10,000 prot",
     ),
     "protections": (
-        "protections: ["
-        + "'pixelize:cell="
-        + ",".join(map(str, range(2, 902)))
-        + "',"
-        + "'blur:radius="
-        + ",".join(map(str, range(2, 902)))
-        + "']",
+        f"protections: [{', '.join(f'pixelize:cell={cell}' for cell in range(2, 1003))}]",
         "protections: more than 1,000",
     ),
     "turns": ("task: {folds: 1000000000000}", "folds=1000000000000: .*less than or equal to 100"),
@@ -578,24 +555,18 @@ def test_without_a_validation_split_validation_is_fitted_to_the_training_classes
 # Specs
 
 NUMBERS = st.floats(1e-6, 1e9) | st.integers(1, 10**6).map(float)
-WHOLE = st.integers(1, 10**6)
+VARIANTS = st.sampled_from(["sound", "published"])
 # Within the bounds of sfumato.protect.parameters, the weaker ones of which protect nothing.
 CELLS = st.integers(2, 65_535)
 RADII = st.floats(0.5, 10_000) | st.integers(1, 10_000).map(float)
-SHARES = st.floats(0.1, 1)
 PARAMETERS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "none": {},
     "blur": {"radius": RADII},
     "pixelize": {"cell": CELLS},
     "gaussian": {"sigma": st.floats(2, 1e9)},
-    "dp-pix": {
-        "cell": CELLS,
-        "epsilon": NUMBERS,
-        "pixels": WHOLE,
-        "variant": st.sampled_from(["sound", "published"]),
-    },
-    "block": {"share": SHARES},
-    "centre-blur": {"radius": RADII, "share": SHARES},
+    "dp-pix": {"cell": CELLS, "epsilon": NUMBERS, "pixels": st.integers(1, 10**6), "variant": VARIANTS},
+    "block": {"share": st.floats(0.1, 1)},
+    "centre-blur": {"radius": RADII, "share": st.floats(0.1, 1)},
 }
 OPTIONAL = {"pixels", "variant", "share"}
 
@@ -612,25 +583,16 @@ def written_specs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 
 
 @settings(deadline=None)
-@given(written_specs())
-def test_a_spec_names_the_protection_with_its_values_and_its_canonical_form_is_its_own(
-    written: tuple[str, dict[str, Any]],
-):
-    spec, values = written
-    protection = protect.parse(spec)
-    assert {key: getattr(protection, key) for key in values} == values
-    again = protect.parse(protection.spec)
-    assert again == protection
-    assert again.spec == protection.spec
-    assert " " not in protection.spec
-
-
-@settings(deadline=None)
 @given(first=written_specs(), second=written_specs())
-def test_two_protections_are_equal_just_when_their_canonical_specs_are(
+def test_a_spec_names_its_values_and_canonical_specs_are_equal_just_when_protections_are(
     first: tuple[str, dict[str, Any]], second: tuple[str, dict[str, Any]]
 ):
-    one, other = protect.parse(first[0]), protect.parse(second[0])
+    spec, values = first
+    one, other = protect.parse(spec), protect.parse(second[0])
+    assert {key: getattr(one, key) for key in values} == values
+    again = protect.parse(one.spec)
+    assert (again, again.spec) == (one, one.spec)
+    assert " " not in one.spec
     assert (one == other) == (one.spec == other.spec)
 
 
@@ -676,15 +638,12 @@ def few_shot(way: int, shot: int, queries: int) -> dict[str, int]:
 
 def people(**splits: list[int]) -> LabelledImages:
     """One-pixel images; a split has a class of each size that is listed for it."""
-    values = [
-        (split, f"{split}-{i}")
-        for split, sizes in splits.items()
-        for i, size in enumerate(sizes)
-        for _ in range(size)
-    ]
+    sizes = {f"{split}-{i}": size for split in splits for i, size in enumerate(splits[split])}
+    values = [name for name, size in sizes.items() for _ in range(size)]
+    of = [name.partition("-")[0] for name in values]
     rows = {
-        split: torch.tensor([row for row, (name, _) in enumerate(values) if name == split], dtype=torch.int64)
+        split: torch.tensor([i for i, each in enumerate(of) if each == split], dtype=torch.int64)
         for split in splits
     }
     pixels = torch.zeros(len(values), 1, 1, 1, dtype=torch.uint8)
-    return LabelledImages("people", pixels, {"class": label_of([value for _, value in values])}, rows)
+    return LabelledImages("people", pixels, {"class": label_of(values)}, rows)

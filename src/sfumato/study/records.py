@@ -35,13 +35,8 @@ _SHORTEST = 8  # numbers that are packed
 _REPEATED = re.compile(r"\((\d+)\)")  # how often, as packed has it
 _MOST_COUNTS = 10_000_000  # of a file, once they are unpacked
 # The keys that distinguish cells of a kind, besides protection and seed.
-_WHICH = {
-    "accuracy": "learner",
-    "attack": "attack",
-    "similarity": "view",
-    "reconstruction": "attack",
-    "inference": "secret",
-}
+_WHICH = {"accuracy": "learner", "attack": "attack", "similarity": "view", "reconstruction": "attack"}
+_WHICH["inference"] = "secret"
 
 
 class CellOfRecord(Model):
@@ -151,23 +146,18 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     A file has at most a megabyte; more rows go to further files, which the first line of `path` names. That
     file is replaced last, so that readers see all rows of before or all of now.
     """
-    files, size = [""], 0
+    files = [b""]
     for row in rows:
-        content = json.loads(json.dumps(row, allow_nan=False))
-        line = (
-            json.dumps(pack_counts(_with_digest(content)), separators=(",", ":"), ensure_ascii=False) + "\n"
-        )
-        size += len(line.encode())
-        if size > _MOST and files[-1]:
-            files.append("")
-            size = len(line.encode())
+        content = pack_counts(_with_digest(json.loads(json.dumps(row, allow_nan=False))))
+        line = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+        if files[-1] and len(files[-1]) + len(line) > _MOST:
+            files.append(b"")
         files[-1] += line
-    named = ((hashlib.sha256(text.encode()).hexdigest()[:8], text) for text in files[1:])
-    parts = {f"{path.stem}.{digest}{path.suffix}": text for digest, text in named}
-    head = json.dumps({_PARTS: list(parts)}) + "\n" if parts else ""
-    for name, text in {**parts, path.name: head + files[0]}.items():
+    parts = {f"{path.stem}.{hashlib.sha256(part).hexdigest()[:8]}{path.suffix}": part for part in files[1:]}
+    head = json.dumps({_PARTS: list(parts)}).encode() + b"\n" if parts else b""
+    for name, part in {**parts, path.name: head + files[0]}.items():
         with whole(path.with_name(name)) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_bytes(part)
     for old in path.parent.glob(f"{glob.escape(path.stem)}.????????{path.suffix}"):
         if old.name not in parts:
             old.unlink()

@@ -208,55 +208,47 @@ _few_shot = partial(LearnerWords, method=FEW_SHOT, default=True)
 _classifier = partial(LearnerWords, method=CLASSIFIER, knows_classes=True)
 _LEARNERS = (
     _few_shot(
-        "clean",
-        "trained on clean images",
+        *("clean", "trained on clean images"),
         "A prototypical network trained on clean images only, and tested on protected ones.",
         trained_on="clear",
     ),
     _few_shot(
-        "protected",
-        "trained on protected images",
+        *("protected", "trained on protected images"),
         "The same network trained and tested on protected images.",
         releases=(PIXELS, SHAPE, NUMBERS, BITS),
     ),
     _few_shot(
-        "denoised",
-        "trained jointly with a denoiser",
+        *("denoised", "trained jointly with a denoiser"),
         "The same network trained on protected images jointly with a denoiser, which restores each image "
         "before it is embedded; tested on protected images.",
     ),
     LearnerWords(
-        "meta",
-        "meta-learned on protected images",
+        *("meta", "meta-learned on protected images"),
         "A network meta-learned on protected images. It learns each task anew, in a few steps on the "
         "support images, and names all queries of a task together, so that what one is called depends on "
         "the others; tested on protected images.",
         method=META,
     ),
     _classifier(
-        "classifier-clean",
-        "a classifier trained on clean images",
+        *("classifier-clean", "a classifier trained on clean images"),
         "An ordinary network that learned all classes on clean images only; tested on protected images of "
         "them.",
         trained_on="clear",
     ),
     _classifier(
-        "classifier-protected",
-        "a classifier trained on protected images",
+        *("classifier-protected", "a classifier trained on protected images"),
         "The same network trained and tested on protected images. It is independent of what made a mask.",
         releases=(PIXELS, SHAPE, NUMBERS, BITS),
     ),
     _classifier(
-        "classifier-shape",
-        "a classifier of the mask's shape alone",
+        *("classifier-shape", "a classifier of the mask's shape alone"),
         "The same network shown which pixels a mask reveals, white, and which it hides, black, and "
         "nothing else: what it tells, the shape of the mask tells.",
         trained_on="shape",
         of_service=False,
     ),
     LearnerWords(  # for the protection "answer" alone; no study need name it
-        "answer",
-        "the device's own answer",
+        *("answer", "the device's own answer"),
         "The device classifies, and releases the name of the class: nothing is learned from it.",
         method=ANSWERER,
         releases=(ANSWER,),
@@ -386,17 +378,8 @@ ADVERSARY_LOOKS = {"static": Look(GREY, "o", (0, (5, 2)), "none"), "adaptive": L
 
 # The ways to compare embeddings, by the words of records; studies of earlier versions have "linear".
 IDENTIFIERS = {
-    "svm": "SVM",
-    "linear": "linear",
-    "1-nn": "1-nn",
-    "mean": "nearest-mean",
-    "discriminant": "discriminant",
-    "table": "counting",
-    "rbf": "Gaussian-kernel SVM",
-    "plda": "PLDA",
-    "plda-rbf": "PLDA and Gaussian-kernel SVM",
-    "cosine": "cosine",
-    "fusion": "sum-of-scores",
+    **{"svm": "SVM", "mean": "nearest-mean", "table": "counting", "fusion": "sum-of-scores"},
+    **{"rbf": "Gaussian-kernel SVM", "plda": "PLDA", "plda-rbf": "PLDA and Gaussian-kernel SVM"},
 }
 
 
@@ -460,12 +443,9 @@ _INVERT = ReconstructionWords(
     *("invert-feature", "Feature inversion"),
     "A decoder, trained on releases of other people’s images, draws the image that the numbers came from "
     "(Dosovitskiy & Brox 2016).",
-    (NUMBERS,),
-    "sfumato.study.parts.attacks.invert_feature:REBUILDER",
+    *((NUMBERS,), "sfumato.study.parts.attacks.invert_feature:REBUILDER"),
 )
-RECONSTRUCTIONS: Registry[ReconstructionWords] = _registry(
-    "reconstructions", "reconstruction", ReconstructionWords, [_INVERT]
-)
+RECONSTRUCTIONS = _registry("reconstructions", "reconstruction", ReconstructionWords, [_INVERT])
 
 
 # The learners, attacks and views that make sense for a protection of a study.
@@ -482,12 +462,12 @@ def learners_of(config: "StudyConfig", spec: str) -> list[str]:
         return ["answer"]
     wanted = config.learners
     if spec == "none":
-        chosen = ["clean"] if config.episodic else []
-        if {"classifier-clean", "classifier-protected"}.intersection(wanted):
-            chosen.append("classifier-clean")
+        chosen = ["clean"] * config.episodic
+        chosen += ["classifier-clean"] * any(
+            f"classifier-{name}" in wanted for name in ("clean", "protected")
+        )
         # Methods of their own, as meta-learning, have no other learner of clear images.
-        chosen += [name for name in wanted if LEARNERS[name].method not in (FEW_SHOT, CLASSIFIER)]
-        return chosen
+        return chosen + [name for name in wanted if LEARNERS[name].method not in (FEW_SHOT, CLASSIFIER)]
     return [
         name
         for name in wanted
@@ -510,16 +490,17 @@ def attacks_of(config: "StudyConfig", spec: str) -> list[str]:
         wanted = {name for name in wanted if ATTACKS[name].view != "denoised"}
     elif "reidentify-static" in wanted:
         wanted.add("reidentify-denoised")
-    if not has_shape(spec):
-        wanted = {name for name in wanted if ATTACKS[name].view != "shape"}
-    kind = release_kind(spec)
-    made = [name for name, attack in ATTACKS.items() if name in wanted and kind in attack.releases]
+    kind, shape = release_kind(spec), has_shape(spec)
+    takes = {
+        name for name, each in ATTACKS.items() if kind in each.releases and (shape or each.view != "shape")
+    }
+    made = [name for name in ATTACKS if name in wanted & takes]
     alone = [name for name in made if not ATTACKS[name].fuses]
     return made if len(alone) > 1 else alone
 
 
 def views_of(config: "StudyConfig", spec: str) -> list[str]:
-    """The views of a protection: images that are released, denoised or restored."""
+    """The views of a protection's images: released, denoised or restored."""
     kind = release_kind(spec)
     views = ["released"] if kind in IMAGES else []
     if spec != "none" and "denoised" in learners_of(config, spec):
