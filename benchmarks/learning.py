@@ -130,7 +130,7 @@ def private_training(tasks: int, pool: int) -> meta.Training:
     )
     config = MetaConfig(network="strided", width=16, steps=10**4, tasks=tasks, private=private)
     drawn = glyphs(classes=100, drawers=6, size=28, seed=0)
-    return meta.Training(drawn, protect.parse("none"), config, "class", 0, tuple(drawn.images.shape[1:]))
+    return meta.Training(drawn, protect.parse("none"), config, "class", 0)
 
 
 def peak(tasks: int) -> float:

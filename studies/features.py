@@ -281,7 +281,7 @@ class Study:
 
     def _noisy(self, model: FeatureModel, features: Tensor, ratio: float, copy: int) -> Tensor:
         draws = seeded_noise(seed_of(self._seed, copy, round(1000 * ratio)))
-        return noisy(features, model.covariance, draws, ratio=ratio)
+        return noisy(features, model.device.covariance, draws, ratio=ratio)
 
 
 def choose_beta(accuracies: dict[float, float], simple: float) -> float:

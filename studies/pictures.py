@@ -21,7 +21,7 @@ from results_page import engine, flat
 from results_page.reading import ROOT
 
 from sfumato import data, images
-from sfumato.data.labelled import contact_sheet
+from sfumato.cli.data import contact_sheet
 from sfumato.study import report, vocabulary
 from sfumato.study.report.charts.drawing import axes_of, style
 from sfumato.study.report.charts.embeddings import scatter

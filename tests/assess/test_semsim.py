@@ -50,7 +50,7 @@ def test_what_is_read_measures_as_what_was_learned(tmp_path: Path, normalised: b
     model.save(tmp_path / "s.safetensors")
     originals, others = noise(5, 3, 8, 8), noise(5, 3, 8, 8, seed=1)
     with torch.no_grad():
-        expected = (model.embedding(originals) - model.embedding(others)).norm(dim=1)
+        expected = (model.network(originals) - model.network(others)).norm(dim=1)
     assert torch.equal(SemSim.load(tmp_path / "s.safetensors").distance(originals, others), expected)
 
 

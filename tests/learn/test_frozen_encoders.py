@@ -22,10 +22,6 @@ from sfumato.networks.encoders.pretrained import PretrainedEncoder
 from sfumato.protect import answer, parse
 from sfumato.protect.answer import Answer, Answerer
 from sfumato.protect.code import Code, load_encoder
-from sfumato.study import grid
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
-from sfumato.study.parts.trained.code import CodeRecipe
 
 EPISODES: dict[str, Any] = {
     "way": 4,
@@ -247,13 +243,3 @@ def test_a_card_that_names_a_file_of_this_machine_opens_none(
     }
     with pytest.raises(ArtefactError, match="an artefact holds its encoder, and names no file"):
         readers[kind](path)
-
-
-def test_a_study_does_not_pretrain_a_frozen_encoder_for_its_codes(
-    people: data.LabelledImages, tmp_path: Path
-):
-    study = grid.parse({"data": {"source": "faces"}, "protections": ["code:bits=4"]}, "study")
-    lab = Lab(study, people, tmp_path, Progress())
-    config = CodeConfig(bits=4, encoder="drawn", pretraining_epochs=1)
-    assert CodeRecipe(bits=4)._pretraining(lab, people, config, 0) is None
-    assert not list(tmp_path.iterdir())

@@ -178,13 +178,8 @@ def test_with_next_to_no_weight_the_mask_is_that_without_an_adversary():
 
 def test_without_a_weight_nothing_is_trained_beside_the_mask():
     training = begun(replace(TINY, against=0.0))
-    assert sum(map(torch.numel, training.run.parameters)) == sum(
-        map(torch.numel, training.model.parameters())
-    )
-
-
-def test_the_adversary_is_not_in_the_artefact():
-    assert set(trained().state_dict()) == set(trained(replace(TINY, against=0.0)).state_dict())
+    assert len(training.run.parameters) == len(list(training.model.parameters()))
+    assert set(trained().state_dict()) == set(training.model.state_dict())
 
 
 def test_the_best_epoch_is_chosen_once_the_adversary_had_time(monkeypatch: pytest.MonkeyPatch):

@@ -22,8 +22,8 @@ from sfumato.learn.classifier import ClassifierConfig
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig, Private
 from sfumato.protect import expand
+from sfumato.study import cells as kinds
 from sfumato.study import grid, vocabulary
-from sfumato.study.parts import kinds
 
 MINIMAL = "data: faces\nprotections: ['blur:radius=1,3']\n"
 STUDIES = Path(__file__).parents[2] / "studies"

@@ -12,10 +12,9 @@ from tests.study.test_run import SETTINGS, cartoons
 
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.errors import ConfigError, DataError
+from sfumato.study import cells as kinds
 from sfumato.study import grid, report, run
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
-from sfumato.study.parts import kinds
+from sfumato.study.lab.lab import Lab, Progress
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 

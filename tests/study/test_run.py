@@ -16,11 +16,10 @@ from sfumato.cli.app import app
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, DataError, SpecError
 from sfumato.learn import adversarial_mask, classifier, meta
 from sfumato.networks import DlibResNet, align
+from sfumato.study import cells as kinds
 from sfumato.study import grid, report, run, vocabulary
 from sfumato.study.choose import estimates
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
-from sfumato.study.parts import kinds
+from sfumato.study.lab.lab import Lab, Progress
 from sfumato.study.records import unpack
 from sfumato.study.run import description
 

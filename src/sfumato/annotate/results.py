@@ -27,7 +27,6 @@ class Result:
     """The result of one item, by people or proxies. The fields are the columns of the table of results.
 
     Attributes:
-        reconstruction: image file; for a decoy, that of another original.
         answers: the number of answers that count.
         right: the number of right ones; for a decoy, "different".
         majority: the answer of more than half, or "no majority"; empty without answers.

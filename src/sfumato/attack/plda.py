@@ -7,7 +7,9 @@ learned from people who are not attacked. A likelihood ratio then decides whethe
 the gallery. NumPy computes it, so that vectors are audited without PyTorch; tensors are read as arrays.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -109,6 +111,23 @@ def train(values: ArrayLike, identities: ArrayLike, *, dimensions: int | None = 
     mean, axes, between = _fit(coordinates[..., :dimensions], identities)
     components = components[:, :dimensions].astype(np.float64)
     return PLDA(centre + components @ mean, components @ axes, between, held_out)
+
+
+def choose_reading(
+    released: Sequence[Any], identities: ArrayLike, ways: Mapping[str, Callable[[Any], Any]]
+) -> tuple[str, Callable[[Any], Any], PLDA | None]:
+    """Choose the way to read releases that names the most held-out people: its words, it, its model.
+
+    The first, and no model, if nothing can be learned. Each way reads a release as (N, D) numbers.
+    """
+    models = {}
+    for words, read in ways.items():
+        values = np.stack([np.asarray(read(each)) for each in released])
+        if not trainable(values, identities):
+            return words, read, None
+        models[words] = train(values, identities)
+    best = max(models, key=lambda words: models[words].held_out)
+    return best, ways[best], models[best]
 
 
 def principal_components(values: ArrayLike, count: int) -> np.ndarray:

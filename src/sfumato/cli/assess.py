@@ -19,7 +19,7 @@ from sfumato.errors import ConfigError, DataError, require
 if TYPE_CHECKING:
     from sfumato.assess.agreement import Ranking
     from sfumato.assess.pairs import Measure, Scores
-    from sfumato.study.lab.ranks import Ranked
+    from sfumato.study.measure.log_rank import Ranked
 
 SqueezeNet = Annotated[
     Path | None, typer.Option(help="Weights of SqueezeNet 1.0, for a perceptual and a Fréchet distance.")
@@ -296,7 +296,7 @@ def log_rank(
     """
     from sfumato import artefacts
     from sfumato.protect import expand
-    from sfumato.study.lab.ranks import RankConfig, attribute_accuracies, rank_privacy
+    from sfumato.study.measure.log_rank import RankConfig, attribute_accuracies, rank_privacy
 
     require("trained adversaries", "study", "sklearn")
     config = RankConfig(known=known, asked=asked, least=least, releases=releases, seed=seed)
@@ -332,7 +332,7 @@ def _ranks_in_numbers(ranked: "Ranked", accuracies: dict[str, float]) -> dict[st
 
 def _print_ranks(found: "list[Ranked]", kept: list[dict[str, float]], releases: int) -> None:
     from sfumato.dp.naming import ASSUMED
-    from sfumato.study.lab.ranks import DENSITY
+    from sfumato.study.measure.log_rank import DENSITY
 
     table = Table(
         *("protection", *(f"{name}, %" for name in kept[0]), "log-rank privacy", "by", "proved"),

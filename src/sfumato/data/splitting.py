@@ -32,14 +32,11 @@ def split_for_task(
     gets two of them; else, and for a classifier, some images of each class.
 
     Args:
-        data: of any source.
+        data: of any source; unchanged, and "" returned, if it names its splits.
         target: the label to classify.
         sensitive: the label that must stay hidden, or None.
         episodic: whether the task is learned in episodes.
         split_by: a label whose values are each in one split only, for any task; None for the above.
-
-    Returns:
-        the data unchanged, and "", if the source names its splits.
     """
     if data.split_by is None:
         if split_by is not None:
@@ -147,12 +144,7 @@ def _missing(label: Label, splits: dict[str, Tensor]) -> str:
 
 
 def stratify(codes: Tensor, *, seed: int) -> dict[str, Tensor]:
-    """Gives some images of each class to every split: of two one to the test, of four one to validation.
-
-    Args:
-        codes: (N,) int64 class of each image.
-        seed: decides which.
-    """
+    """Gives some images of each class to every split: of two one to the test, of four one to validation."""
     generator = torch.Generator().manual_seed(seed)
     parts: dict[str, list[Tensor]] = {"train": [], "validation": [], "test": []}
     for code in codes.unique():

@@ -1,9 +1,11 @@
 """The frame of the methods: cards, inputs and classes of models, and what every training takes.
 
-`train(images, config, ...)` of every method returns a model, and takes, apart from arguments of its own:
+`train(data, config, ...)` of every method returns a model, and takes, apart from arguments of its own:
 
+- data: clean images to train on; target or targets: the labels to learn.
+- validation: other images of the same classes, whose accuracy chooses the best epoch; None for the last one.
 - seed: decides weights, order, episodes and noise. The same seed, machine and thread count repeat a run.
-- checkpoint, progress, losses: see fit.fit. It raises ArtefactError for the checkpoint of another run.
+- checkpoint, progress: see fit.fit. It raises ArtefactError for the checkpoint of another run.
 - device: trains the model, and keeps it; None for the processor, which makes all draws.
 
 Settings of the same name mean the same in all methods:

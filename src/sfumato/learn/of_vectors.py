@@ -133,9 +133,8 @@ def _fit(features: Tensor, codes: Tensor, classes: int, strength: float) -> tupl
     biases = torch.zeros(classes, dtype=x.dtype, requires_grad=True)
     counts = codes.bincount(minlength=classes).double()
     shares = torch.where(counts > 0, len(codes) / ((counts > 0).sum() * counts.clamp(min=1)), 0.0)
-    optimiser = torch.optim.LBFGS(
-        [weights, biases], max_iter=_STEPS, history_size=10, line_search_fn="strong_wolfe"
-    )
+    how: dict[str, Any] = {"max_iter": _STEPS, "history_size": 10, "line_search_fn": "strong_wolfe"}
+    optimiser = torch.optim.LBFGS([weights, biases], **how)
 
     def closure() -> Tensor:
         optimiser.zero_grad()

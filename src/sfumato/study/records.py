@@ -22,8 +22,7 @@ from sfumato.base.files import MOST_TABLE, parse_json, read_regular, whole
 from sfumato.base.schemas import validate
 from sfumato.errors import DataError, did_you_mean, shorten
 from sfumato.protect.spec import file_name, with_files
-from sfumato.study.parts.kinds import KINDS
-from sfumato.study.parts.kinds.common import Model
+from sfumato.study.measure.results import RESULTS, Model
 
 CONTENT = "content_sha256"  # the key of the digest
 CURE = "delete it and run the study again, which makes this record anew"
@@ -82,8 +81,8 @@ class Record(Model):
 
 
 _TYPES: dict[str, type[Record]] = {
-    kind: pydantic.create_model(f"{kind.title()}Record", __base__=Record, result=(each.result, ...))
-    for kind, each in KINDS.items()
+    kind: pydantic.create_model(f"{kind.title()}Record", __base__=Record, result=(each, ...))
+    for kind, each in RESULTS.items()
 }
 
 

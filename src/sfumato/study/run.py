@@ -33,19 +33,15 @@ from sfumato.data.readers.stored import Stored
 from sfumato.data.splitting import in_turns, split_for_task
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import BusyError, DataError
+from sfumato.study import cells as kinds
 from sfumato.study import grid
-from sfumato.study.cells import Cell
+from sfumato.study.cells import Cell, method_of
 from sfumato.study.choose import reading
 from sfumato.study.choose.recommend import recommend
 from sfumato.study.grid import StudyConfig
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
-from sfumato.study.parts import kinds
-from sfumato.study.parts.attacks import infer
-from sfumato.study.parts.kinds import examples
-from sfumato.study.parts.learners import few_shot
+from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.measure import accuracy, inference, looks
 from sfumato.study.preflight import follows
-from sfumato.study.protocol import learner_of
 from sfumato.study.records import names_of, read_json, source_of, write_json
 from sfumato.study.vocabulary import CLASSIFIER, FEW_SHOT, GREY_IMAGES, LEARNERS
 
@@ -161,7 +157,7 @@ def run(
             begin = _bring(part.config, directory, part.data)
             with engines.engine(engine, preload=_MODULES, begin=begin) as found:
                 _at_once(found, part.config, directory, waiting, total, progress)
-        for cell in examples.of_recommended(part.config, _find_recommended(part.config, directory, number)):
+        for cell in looks.list_examples(part.config, _find_recommended(part.config, directory, number)):
             tasks.append((cell, entry(_lab_of(labs, cell), cell)))
             _one_after_the_other(labs, directory, deque(tasks[-1:]), total, progress)
             keep()
@@ -185,13 +181,13 @@ def check(lab: Lab) -> None:
     """Raises DataError or ConfigError now rather than after an hour: labels, class sizes, too large cells."""
     config = lab.config
     if config.episodic:
-        few_shot.check(lab)
+        accuracy.FEW_SHOT.check(lab)
     for name in {LEARNERS[name].method: name for name in config.learners}.values():
         if LEARNERS[name].method != FEW_SHOT:
-            learner_of(name).check(lab)
+            method_of(LEARNERS[name]).check(lab)
     if config.task.sensitive is not None and (config.attacks or "face-similarity" in config.measures):
         lab.adversaries.check()
-    infer.check(lab)
+    inference.check(lab)
     for spec in config.specs:
         if spec in lab.recipes:
             lab.recipes[spec].check(lab)
@@ -369,7 +365,7 @@ def _at_once(
 def _take_next(waiting: deque[_Task], own: str | None, others: Container[str]) -> _Task:
     """Takes out a cell of a worker's own protection, else of one that no other is at, else the first.
 
-    Each process remembers what its protection's network makes of an image (see lab.streams).
+    Each process remembers what its protection's network makes of an image (see lab.lab).
     """
     chosen = min(waiting, key=lambda task: (task[0].protection != own, task[0].protection in others))
     waiting.remove(chosen)

@@ -35,16 +35,16 @@ class Untrained(Protocol):
         """The spec of the trained protection."""
 
 
-# The classes of protocol.Recipe, which need PyTorch.
+# The classes of lab.trained, which need PyTorch.
 RECIPES: Registry[Any] = Registry(
     "recipes",
     "protection to train",
     lambda name, recipe: "",
     {
-        "mask": "sfumato.study.parts.trained.mask:MaskRecipe",
-        "feature": "sfumato.study.parts.trained.feature:FeatureRecipe",
-        "code": "sfumato.study.parts.trained.code:CodeRecipe",
-        "answer": "sfumato.study.parts.trained.answer:AnswerRecipe",
+        "mask": "sfumato.study.lab.trained:MaskRecipe",
+        "feature": "sfumato.study.lab.trained:FeatureRecipe",
+        "code": "sfumato.study.lab.trained:CodeRecipe",
+        "answer": "sfumato.study.lab.trained:AnswerRecipe",
     },
 )
 

@@ -26,11 +26,13 @@ PIXELS, SHAPE, NUMBERS, BITS, ANSWER = "pixels", "shape", "numbers", "bits", "an
 RELEASES = (PIXELS, SHAPE, NUMBERS, BITS, ANSWER)
 IMAGES = (PIXELS, SHAPE)  # those that people can look at
 
-# The code that trains and tests a learner: objects of the rooms of study.parts, which need PyTorch.
-FEW_SHOT = "sfumato.study.parts.learners.few_shot:LEARNER"
-META = "sfumato.study.parts.learners.meta:LEARNER"
-CLASSIFIER = "sfumato.study.parts.learners.classifier:LEARNER"
-ANSWERER = "sfumato.study.parts.learners.answer:LEARNER"
+# The code that trains and tests a learner: objects of study.measure, which need PyTorch.
+FEW_SHOT = "sfumato.study.measure.accuracy:FEW_SHOT"
+META = "sfumato.study.measure.accuracy:META"
+CLASSIFIER = "sfumato.study.measure.accuracy:CLASSIFIER"
+ANSWERER = "sfumato.study.measure.accuracy:ANSWERER"
+_ADVERSARIES = "sfumato.study.measure.attack"
+RECOGNISER, VALUES = f"{_ADVERSARIES}:RECOGNISER", f"{_ADVERSARIES}:VALUES"
 
 GREY_IMAGES = "grey: networks take them as three equal channels"
 
@@ -174,7 +176,7 @@ class LearnerWords:
     words: str  # in a sentence about its accuracy
     term: str  # its meaning, in the glossary of a report
     look: Look = Look(GREY, "o", (0, (1, 1)), "none")  # in the colour and with the mark of a protection
-    method: object = None  # trains and tests it: a protocol.Learner, or a reference to one
+    method: object = None  # trains and tests it: a cells.Method, or a reference to one
     releases: tuple[str, ...] = IMAGES  # the kinds of releases that it takes
     knows_classes: bool = False
     trained_on: str = "released"  # images, or "clear" ones, or the "shape" of a mask alone
@@ -305,7 +307,7 @@ class AttackWords:
     view: str  # of VIEWS
     adaptive: bool  # whether their photographs are protected, and undone, in the same way; or clean (static)
     term: str  # the adversary, for the chapter of a report on attacks
-    method: object = "sfumato.study.parts.attacks.reidentify:ATTACK"  # a protocol.Attack, or a reference
+    method: object = RECOGNISER  # a cells.Method, or a reference to one
     default: bool = False  # whether a study has it that names no attacks
     needed: tuple[str, ...] = ()  # the kinds of releases that are never recommended without a try of it
     fuses: bool = False  # whether it combines all others of a study, so that two must take a release
@@ -353,7 +355,7 @@ _ATTACKS = {
 }
 _BY_DEFAULT = ("static", "adaptive", "restored-adaptive", "values", "fused")
 _NEEDED = {"restored-adaptive": IMAGES, "values": RELEASES}
-_METHODS = {"values": "values:ATTACK", "sorted": "values:SORTED", "fused": "fused:ATTACK"}
+_METHODS = {"values": VALUES, "sorted": f"{_ADVERSARIES}:SORTED", "fused": f"{_ADVERSARIES}:FUSED"}
 
 
 def _attack(name: str, term: str) -> AttackWords:
@@ -363,7 +365,7 @@ def _attack(name: str, term: str) -> AttackWords:
         view if view in VIEWS else "released",
         name.endswith("adaptive") or view in ("shape", "values", "sorted", "fused"),
         term,
-        f"sfumato.study.parts.attacks.{_METHODS.get(view, 'reidentify:ATTACK')}",
+        _METHODS.get(view, RECOGNISER),
         default=name in _BY_DEFAULT,
         needed=_NEEDED.get(name, ()),
         fuses=view == "fused",
@@ -436,14 +438,13 @@ class ReconstructionWords:
     words: str  # at the head of a table
     term: str  # the method, in the chapter of a report on reconstruction
     releases: tuple[str, ...]  # the kinds it can rebuild from
-    method: object  # a protocol.Rebuilder, or a reference to one
 
 
 _INVERT = ReconstructionWords(
     *("invert-feature", "Feature inversion"),
     "A decoder, trained on releases of other people’s images, draws the image that the numbers came from "
     "(Dosovitskiy & Brox 2016).",
-    *((NUMBERS,), "sfumato.study.parts.attacks.invert_feature:REBUILDER"),
+    (NUMBERS,),
 )
 RECONSTRUCTIONS = _registry("reconstructions", "reconstruction", ReconstructionWords, [_INVERT])
 

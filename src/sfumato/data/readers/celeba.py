@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.readers.folder import DEFAULT_SIZE, Root, Skip, assemble
 from sfumato.data.readers.official import (
@@ -18,7 +16,7 @@ from sfumato.data.readers.official import (
     optional,
     part,
 )
-from sfumato.errors import ConfigError, DataError
+from sfumato.errors import DataError
 
 # Parnami et al. 2022, Sec. IV: the numbers of people in train, validation and test.
 PEOPLE = (1510, 378, 427)
@@ -38,7 +36,6 @@ def celeba(
     crop: int | None = 176,
     split: Literal["identities", "attributes"] = "identities",
     least_images: int = 30,
-    limit: int | None = None,
     skip_unreadable: Skip = None,
 ) -> LabelledImages:
     """Reads CelebA (Liu et al. 2015).
@@ -53,16 +50,13 @@ def celeba(
             et al. name no people, only counts: 1510, 378 and 427 (which make 2,315; they write 2,360), so
             people are drawn by seed 0 in these proportions. "attributes" is the official partition.
         least_images: with split="identities", people with fewer images are left out.
-        limit: read at most this many images, to try something in seconds: all 202,599 take 4.3 GB at
-            84 x 84. Each split keeps its share of it, and each image its split; they are drawn by seed 0,
-            one by one, or as whole people with split="identities".
 
     Returns:
         Labels `identity` (if its list exists), the 40 attributes as "yes" or "no" by their names in
         lower case (`wearing_hat`), and `hair_color`: black, blond, brown or gray if exactly one of these
         four attributes is set, otherwise "other" (none of them, as for a bald head, or several).
     """
-    check_positive("celeba", crop=crop, least_images=least_images, limit=limit)
+    check_positive("celeba", crop=crop, least_images=least_images)
     photographs = (f"{above}{name}" for name in ("img_align_celeba", "img_celeba") for above in ("", "Img/"))
     directory = part("celeba", root, *photographs)
     attributes, answers = _attributes(_list(root, "list_attr_celeba", "list_attr_celeba.txt"))
@@ -78,20 +72,13 @@ def celeba(
             raise DataError(
                 f"{root}: nobody has {least_images} images, the most is {most}: lower least_images"
             )
-        units = [identities[file] for file in files]
-        splits = class_splits(units, shares=SHARES)
+        splits = class_splits([identities[file] for file in files], shares=SHARES)
     else:
         path = _optional_list(root, "identity_CelebA")
         identities = None if path is None else _values(path, files)
         what = "list_eval_partition.txt"
         partition = _values(_list(root, "list_eval_partition", what), files, _PARTITION)
-        units = files
         splits = [partition[file] for file in files]
-    if limit is not None:
-        kept = _draw(units, splits, limit)
-        if not kept:
-            raise ConfigError(f"celeba: limit={limit}: not one person fits, raise it")
-        files, splits = [files[row] for row in kept], [splits[row] for row in kept]
     paths = [directory / file for file in files]
     check_files("celeba", paths)
     columns = {} if identities is None else {"identity": [identities[file] for file in files]}
@@ -148,23 +135,6 @@ def _values(path: Path, files: Sequence[str], meaning: Mapping[str, str] | None 
         if file not in values:
             raise DataError(f"{path}: no line for {file}: download the file again")
     return values
-
-
-def _draw(units: Sequence[str], splits: Sequence[str], limit: int) -> list[int]:
-    """Rows, ascending, of at most `limit` images: whole units, and a share of each split."""
-    rows_of: dict[tuple[str, str], list[int]] = {}
-    for row, key in enumerate(zip(splits, units, strict=True)):
-        rows_of.setdefault(key, []).append(row)
-    keys = list(rows_of)
-    room = {split: limit * count // len(splits) for split, count in Counter(splits).items()}
-    kept: list[int] = []
-    for place in torch.randperm(len(keys), generator=torch.Generator().manual_seed(0)).tolist():
-        rows = rows_of[keys[place]]
-        split = keys[place][0]
-        if len(rows) <= room[split]:
-            room[split] -= len(rows)
-            kept += rows
-    return sorted(kept)
 
 
 def _hair_colors(columns: Mapping[str, Sequence[str]]) -> list[str]:

@@ -164,10 +164,7 @@ def _list(directory: Path, left_out: Counter[str]) -> list[Path]:
 
 
 def files_by_class(directory: Path, left_out: Counter[str]) -> list[tuple[Path, str]]:
-    """Each image in the sub-folders of a folder, at any depth, and the name of its sub-folder; in order.
-
-    Counts other and hidden files, images in no sub-folder, and sub-folders without an image.
-    """
+    """Each image in the sub-folders of a folder, at any depth, and the name of its sub-folder; in order."""
     found, empty = [], []
     for top in sorted(directory.iterdir()):
         if top.name.startswith("."):
@@ -199,13 +196,13 @@ def assemble(
     """Reads files into LabelledImages; raises the errors of `folder`.
 
     Args:
-        name: of their source.
+        name, left_out: see LabelledImages.
         files: one a row.
         columns: label name -> the value of each row; without splits, the first one decides them.
         splits: the split of each row, or ""; None to give whole classes to splits.
+        form: size, channels and skip_unreadable of `folder`.
         crop: the side of the centre square that is kept before resizing, in pixels; None keeps the largest.
         root: the folder that no link may leave; None if that was checked.
-        left_out: what the source holds besides these files; see LabelledImages.
     """
     outside = frozenset(path for path in files if root is not None and leads_out(path, root))
     settings = {"crop": crop} | ({"outside": sorted(map(str, outside))} if outside else {})
@@ -229,12 +226,8 @@ def gather(
 ) -> LabelledImages:
     """Gathers decoded images into LabelledImages; see `assemble` for the other arguments and the errors.
 
-    Args:
-        decode: begins to decode: the image of each row, in order, and how many further pictures its file
-            has; or its error.
-        files: one a row, or none.
-        stamped: the files that decide the images, for the cache.
-        settings: whatever else decides them.
+    `decode` begins to decode: the image of each row, in order, and how many further pictures its file has; or
+    its error. The cache knows the images by the `stamped` files, and by `settings`.
     """
     size, channels, skip_unreadable = form
     shape = (channels, size, size)
@@ -284,18 +277,18 @@ def gather(
     kept = [row for row in range(number) if row not in failed]
     labels = {key: label_of([values[i] for i in kept]) for key, values in columns.items()}
     names = _names([files[i] for i in kept]) if files else ()
+    first: str | None
     first, by = next(iter(labels.items()))
     omitted = Counter(left_out)
     if further:
         omitted["further pictures of files, such as pages or frames"] = further
     if lost := sorted(set(columns[first]) - set(by.names)):
         omitted[f"values of {first!r} of which no image can be read: {name_some(lost)}"] = len(lost)
-    omitted = +omitted
     if splits is None:
-        splits_of = split_by_class(by.codes, shares=SHARES, seed=0)
-        return LabelledImages(name, pixels, labels, splits_of, split_by=first, files=names, left_out=omitted)
-    splits_of = rows_by_split([splits[i] for i in kept])
-    return LabelledImages(name, pixels, labels, splits_of, files=names, left_out=omitted)
+        parts = split_by_class(by.codes, shares=SHARES, seed=0)
+    else:
+        parts, first = rows_by_split([splits[i] for i in kept]), None
+    return LabelledImages(name, pixels, labels, parts, split_by=first, files=names, left_out=+omitted)
 
 
 def _names(files: Sequence[Path]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from sfumato.data.labelled import LabelledImages, label_of, split_by_class
-from sfumato.data.readers.catalogue import SOURCES
+from sfumato.data.readers.catalogue import sources
 from sfumato.data.readers.folder import DEFAULT_SIZE, SPLITS, Root, Skip, assemble, files_by_class
 from sfumato.data.splitting import SHARES
 from sfumato.errors import ConfigError, DataError, did_you_mean
@@ -27,9 +27,8 @@ _IMAGENETTE = {
 
 
 def part(source: str, root: Root, *names: str, what: str = "") -> Path:
-    """The first ROOT/name that exists, or ROOT itself if it has such a name.
+    """The first ROOT/name that exists, or ROOT itself if it has such a name, or one deeper under that name.
 
-    An archive unpacked into a folder of its own name lies one deeper, and is found there too.
     The error names the existing files, and the source of `what`, or of the archive.
     """
     root = Path(root)
@@ -66,7 +65,8 @@ def check_files(source: str, files: Iterable[Path]) -> None:
 
 
 def _cure(source: str, what: str = "") -> str:
-    return f"put {what or SOURCES[source].archive} there, from {SOURCES[source].url}"
+    facts = sources()[source]
+    return f"put {what or facts.archive} there, from {facts.url}"
 
 
 def check_positive(source: str, **settings: int | None) -> None:

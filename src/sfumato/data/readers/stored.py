@@ -19,11 +19,11 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import PIL
 import torch
@@ -36,6 +36,8 @@ from sfumato.errors import BusyError, ConfigError, DataError, ImageError
 
 MEMORY = 2 << 30  # bytes
 
+Fill: TypeAlias = Callable[[Callable[[Tensor], object]], tuple[dict[int, ImageError], int]]
+
 _BATCHES = 32  # to the memory
 _FORMAT = 3  # of the file, and of how pixels are made
 _FILE, _ABOUT = "pixels", "about.json"
@@ -43,17 +45,8 @@ _WAIT = 0.2  # seconds between two looks for a file of another process
 # Python 3.11 has no name for it.
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 _TENSOR: Any = Tensor  # whose properties have types of their own in the stubs
-_CHEAP = {
-    _TENSOR.shape.__get__,
-    _TENSOR.dtype.__get__,
-    _TENSOR.device.__get__,
-    _TENSOR.ndim.__get__,
-    Tensor.size,
-    Tensor.dim,
-    Tensor.numel,
-    Tensor.__len__,
-    Tensor.is_floating_point,
-}
+_CHEAP = {getattr(_TENSOR, name).__get__ for name in ("shape", "dtype", "device", "ndim")}
+_CHEAP |= {getattr(_TENSOR, name) for name in ("size", "dim", "numel", "__len__", "is_floating_point")}
 
 
 def memory() -> int:
@@ -118,15 +111,16 @@ class Stored(Tensor):
 
     def split(self, split_size: Any, dim: int = 0) -> Any:
         """Parts of that many images, not read yet."""
-        if dim != 0:
-            return self.read_all().split(split_size, dim)
-        return tuple(Stored(self._source, rows, self._batch) for rows in self._rows.split(split_size))
+        return self._parts("split", split_size, dim)
 
     def tensor_split(self, sections: Any, dim: int = 0) -> Any:
         """That many parts, not read yet."""
+        return self._parts("tensor_split", sections, dim)
+
+    def _parts(self, how: str, by: Any, dim: int) -> Any:
         if dim != 0:
-            return self.read_all().tensor_split(sections, dim)
-        return tuple(Stored(self._source, rows, self._batch) for rows in self._rows.tensor_split(sections))
+            return getattr(self.read_all(), how)(by, dim)
+        return tuple(Stored(self._source, rows, self._batch) for rows in getattr(self._rows, how)(by))
 
     def __repr__(self) -> str:  # type: ignore[override]
         """The shape alone: a tensor's own representation would read all images."""
@@ -159,7 +153,7 @@ def fetch(
     files: Sequence[Path],
     shape: tuple[int, int, int, int],
     settings: object,
-    fill: Callable[[Callable[[Tensor], object]], tuple[dict[int, ImageError], int]],
+    fill: Fill,
 ) -> tuple[Tensor, dict[int, ImageError], int]:
     """The images of files from the cache; missing ones are stored there first.
 
@@ -170,10 +164,8 @@ def fetch(
         name: of the source, for the list of the cache.
         files, shape, settings: whatever decides the pixels; the shape is N, C, H, W.
         fill: called with a function that takes one (C, H, W) image after the other; returns the errors of
-            the images that cannot be read, by their number, and how many further pictures the files have.
-
-    Returns:
-        (n, C, H, W) images as `Stored`, and what `fill` returned, now or when they were stored.
+            the images that cannot be read, by their number, and how many further pictures the files have:
+            these are returned after the images, now or from when they were stored.
     """
     size = math.prod(shape)
     folder = place()
@@ -221,15 +213,13 @@ def entries() -> list[Entry]:
 
 
 def clear() -> list[Entry]:
-    """Deletes the files of the cache, and returns them. Processes that read them keep their data.
-
-    Raises BusyError if a process is writing there.
-    """
+    """Deletes the files of the cache that no process writes, else BusyError. Their readers keep the data."""
     gone = []
     for entry in entries():
         path = entry.folder / _FILE
         with claim(path):
-            _remove([path, path.with_name(_ABOUT), *entry.folder.glob(PART)])
+            for each in (path, path.with_name(_ABOUT), *entry.folder.glob(PART)):
+                each.unlink(missing_ok=True)
         gone.append(entry)
         with suppress(OSError):  # another process has begun anew
             entry.folder.rmdir()
@@ -248,14 +238,9 @@ def _key(files: Sequence[Path], shape: tuple[int, ...], settings: object) -> str
     return sha.hexdigest()
 
 
-def _write(
-    path: Path,
-    name: str,
-    shape: tuple[int, int, int],
-    size: int,
-    fill: Callable[[Callable[[Tensor], object]], tuple[dict[int, ImageError], int]],
-) -> None:
-    _remove(path.parent.glob(PART))  # of a process that was killed: nobody else writes here now
+def _write(path: Path, name: str, shape: tuple[int, int, int], size: int, fill: Fill) -> None:
+    for part in path.parent.glob(PART):  # of a process that was killed: nobody else writes here now
+        part.unlink(missing_ok=True)
     if shutil.disk_usage(path.parent).free < size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # now, rather than after hours
     with whole(path) as temporary:
@@ -287,8 +272,3 @@ def _map(path: Path, shape: tuple[int, ...]) -> Tensor:
         flags, protection = mmap.MAP_PRIVATE | _NO_RESERVE, mmap.PROT_READ | mmap.PROT_WRITE
         pages = mmap.mmap(file.fileno(), 0, flags=flags, prot=protection)
     return torch.frombuffer(pages, dtype=torch.uint8, count=math.prod(shape)).view(shape)
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from sfumato.data.copies import in_two_splits
 from sfumato.data.labelled import Label, LabelledImages, split_by_class
 from sfumato.data.readers.folder import DEFAULT_SIZE, Root, Skip, folder
 from sfumato.data.readers.listing import read_rows
@@ -200,20 +201,17 @@ def _check_people(name: str, source: LabelledImages, who: str) -> None:
     """Raises DataError for photographs in no split, a split without any, or somebody in two splits."""
     if not source.splits:
         raise DataError(f"{name}: no photograph is in a split: fill in the column 'split', or remove it")
-    label, seen = source.label(who), dict[int, str]()
     for split, rows in source.splits.items():
         if not len(rows):
             raise DataError(
                 f"{name}: no photographs are left for {split}: {len(source.classes(who))} values of {who!r} "
                 "are dealt to three splits: take 6 or more, or add a column 'split'"
             )
-        for code in label.codes[rows].unique().tolist():
-            if code in seen:
-                raise DataError(
-                    f"{name}: {who} {label.names[code]!r} is in {seen[code]} and in {split}: remove the "
-                    "split column, and people are dealt to splits, or say by identity= which label says who"
-                )
-            seen[code] = split
+    if both := in_two_splits(source.label(who), source.splits):
+        raise DataError(
+            f"{name}: {who} {both[0]!r} is in more than one split: remove the split column, and people are "
+            "dealt to splits, or say by identity= which label says who"
+        )
 
 
 def _deal(name: str, each: Mapping[str, int], headwear: int, seed: int) -> dict[str, Tensor]:
