@@ -6,7 +6,7 @@ import pytest
 
 from sfumato import artefacts, data
 from sfumato.errors import SpecError
-from sfumato.study import grid, specs
+from sfumato.study import grid, vocabulary
 from sfumato.study.lab import lab
 from sfumato.study.run import Progress
 
@@ -29,7 +29,7 @@ def study(*, sensitive: str | None = "identity", **masks: float) -> grid.StudyCo
 
 
 def settings(config: grid.StudyConfig) -> dict[str, Any]:
-    (recipe,) = specs.expand(SPEC)
+    (recipe,) = vocabulary.expand(SPEC)
     return recipe.settings(config)
 
 
@@ -49,17 +49,17 @@ def test_a_weight_against_nothing_is_refused():
 
 
 def test_a_spec_has_settings_of_its_own_training():
-    listed = specs.expand(SPEC + ",adversarial=yes,no,selection=soft,against=3")
+    listed = vocabulary.expand(SPEC + ",adversarial=yes,no,selection=soft,against=3")
     with_step, without = (each.settings(study())["masks"] for each in listed)
     both = {**MASKS, "keep": 0.1, "selection": "soft", "against": 3.0}
     assert (with_step, without) == (both, {**both, "adversarial": False})
     with pytest.raises(SpecError, match="mask: adversarial=False: write yes or no"):
-        specs.expand(SPEC + ",adversarial=False")
+        vocabulary.expand(SPEC + ",adversarial=False")
 
 
 def test_the_mask_is_trained_against_people_whom_nobody_looks_for(tmp_path):
     made = lab.Lab(study(against=3.0), data.load("faces", **SOURCE), tmp_path, Progress())
-    (recipe,) = specs.expand(SPEC)
+    (recipe,) = vocabulary.expand(SPEC)
     recipe.train(made, 0, tmp_path / "m.safetensors")
     _, card = artefacts.load(tmp_path / "m.safetensors", kind="mask")
     assert (card["sensitive"], card["people"]) == ("identity", made.adversaries.others.digest)

@@ -18,7 +18,7 @@ from sfumato.errors import ConfigError, DataError, SpecError
 from sfumato.images import digest
 from sfumato.protect import Protection, release
 from sfumato.study import cells as kinds
-from sfumato.study import grid, records, report, run, specs, vocabulary
+from sfumato.study import grid, records, report, run, vocabulary
 from sfumato.study.cells import Cell
 from sfumato.study.choose import frontier, use
 from sfumato.study.choose.estimates import percent
@@ -127,7 +127,7 @@ def test_a_study_names_protections_that_are_yet_to_be_trained_in_its_own_words()
 def test_every_release_has_the_kind_that_the_vocabulary_says():
     assert vocabulary.RELEASES == release.KINDS
     for spec in SPECS:
-        for protection in specs.expand(spec):
+        for protection in vocabulary.expand(spec):
             assert release.kind_of(protection) == vocabulary.release_kind(spec)
 
 

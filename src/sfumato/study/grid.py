@@ -28,8 +28,7 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.protect.spec import MOST_LISTED
-from sfumato.study.specs import expand, in_full
-from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTIONS
+from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTIONS, expand, in_full
 
 BOARD = Path(__file__).with_name("board.yaml")
 _MOST = 100  # turns, further shapes of episodes of each kind, and combinations of values that vary
@@ -141,7 +140,7 @@ class StudyConfig:
         name, title: of the study.
         data: a source for `sfumato.data.load`, or a mapping of `source` and its settings.
         protections: specs; "none" is always added in front. "mask:keep=0.1", "feature:dimension=10,noise=0.3"
-            and "answer", which name no artefact, are trained by the study, see specs.RECIPES.
+            and "answer", which name no artefact, are trained by the study, see vocabulary.RECIPES.
         learners: of "clean", "protected", "denoised", and those that a study must name: "meta"; and ordinary
             classifiers, whose classes are those of the training images: "classifier-clean", trained on clean
             images and tested on released ones, "classifier-protected", trained on releases, and

@@ -26,8 +26,7 @@ from sfumato.study.choose.frontier import mandatory_attacks
 from sfumato.study.choose.recommend import ERROR
 from sfumato.study.grid import StudyConfig
 from sfumato.study.hits import Hits, fewest, whole_percents
-from sfumato.study.specs import Untrained
-from sfumato.study.vocabulary import attacks_of
+from sfumato.study.vocabulary import attacks_of, is_recipe
 
 _MOST_PEOPLE = 10_000  # that it suggests
 _MOST_FOLDS = 4  # each takes as long as a study of one split
@@ -344,7 +343,7 @@ def upper_ends(
 
 def _outputs(config: StudyConfig, classes: int) -> tuple[int, str]:
     """The fewest different releases of a protection that the study trains, and its name; 0 for none."""
-    trained = [named for named in config.named.values() if isinstance(named, Untrained)]
+    trained = [named for named in config.named.values() if is_recipe(named)]
     bits = {named.spec: getattr(named, "bits", None) for named in trained}
     counted = {spec: 2**number for spec, number in bits.items() if number is not None}
     counted |= {named.spec: classes for named in trained if named.name == "answer"}

@@ -140,7 +140,7 @@ INFERRERS = {
 def release_kind(spec: str) -> str:
     """The kind of a spec's release. For an unknown name: pixels.
 
-    A code without `numbers` makes bits: a study writes that of a file into the spec; see specs.in_full.
+    A code without `numbers` makes bits: a study writes that of a file into the spec; see `in_full`.
     """
     name, _, rest = spec.partition(":")
     own = None if name in PROTECTIONS else protections.PROTECTIONS.get(name)
@@ -449,7 +449,48 @@ _INVERT = ReconstructionWords(
 RECONSTRUCTIONS = _registry("reconstructions", "reconstruction", ReconstructionWords, [_INVERT])
 
 
-# The learners, attacks and views that make sense for a protection of a study.
+# The protections that a study names. A spec without `artefact=`, such as "mask:keep=0.1,0.25", names those to
+# train on the study's training images: each leaves an artefact that `sfumato protect` takes.
+RECIPES: Registry[Any] = Registry(
+    *("recipes", "protection to train", lambda name, recipe: ""),
+    {
+        name: f"sfumato.study.lab.trained:{name.title()}Recipe"
+        for name in ("mask", "feature", "code", "answer")
+    },
+)
+
+
+def expand(spec: str) -> list[Any]:
+    """The protections of a spec of a study, whose keys may list values. Raises SpecError."""
+    name, _, rest = spec.strip().partition(":")
+    keys = {part.partition("=")[0].strip() for part in rest.split(",") if "=" in part}
+    if name in RECIPES and "artefact" not in keys:
+        return protections.expand_as(spec, RECIPES)
+    return protections.expand(spec, takes=KINDS)
+
+
+def recipe_of(spec: str) -> Any:
+    """The recipe of one canonical spec of a study; None if nothing is to be trained for it."""
+    (named,) = expand(spec)
+    return named if is_recipe(named) else None
+
+
+def is_recipe(named: Any) -> bool:
+    """Whether a study trains a protection: whether it is a lab.trained.Recipe."""
+    return hasattr(named, "with_artefact")
+
+
+def in_full(named: Any) -> Any:
+    """A protection whose spec tells the kind of its release: that of a code of numbers has their count.
+
+    Raises ArtefactError if the file of a code is missing, damaged or foreign.
+    """
+    from sfumato.protect.code import Code, load_encoder
+
+    if not isinstance(named, Code) or named.bits or named.numbers:
+        return named
+    encoder = load_encoder(named.artefact)
+    return named if encoder.bits else replace(named, numbers=encoder.dimension)
 
 
 def learners_of(config: "StudyConfig", spec: str) -> list[str]:
@@ -463,12 +504,10 @@ def learners_of(config: "StudyConfig", spec: str) -> list[str]:
         return ["answer"]
     wanted = config.learners
     if spec == "none":
-        chosen = ["clean"] * config.episodic
-        chosen += ["classifier-clean"] * any(
-            f"classifier-{name}" in wanted for name in ("clean", "protected")
-        )
+        classify = {"classifier-clean", "classifier-protected"}.intersection(wanted)
         # Methods of their own, as meta-learning, have no other learner of clear images.
-        return chosen + [name for name in wanted if LEARNERS[name].method not in (FEW_SHOT, CLASSIFIER)]
+        others = [name for name in wanted if LEARNERS[name].method not in (FEW_SHOT, CLASSIFIER)]
+        return [*["clean"] * config.episodic, *["classifier-clean"] * bool(classify), *others]
     return [
         name
         for name in wanted
@@ -492,10 +531,8 @@ def attacks_of(config: "StudyConfig", spec: str) -> list[str]:
     elif "reidentify-static" in wanted:
         wanted.add("reidentify-denoised")
     kind, shape = release_kind(spec), has_shape(spec)
-    takes = {
-        name for name, each in ATTACKS.items() if kind in each.releases and (shape or each.view != "shape")
-    }
-    made = [name for name in ATTACKS if name in wanted & takes]
+    wanted = {name for name in wanted if shape or ATTACKS[name].view != "shape"}
+    made = [name for name, attack in ATTACKS.items() if name in wanted and kind in attack.releases]
     alone = [name for name in made if not ATTACKS[name].fuses]
     return made if len(alone) > 1 else alone
 

@@ -7,7 +7,7 @@ from sfumato.study.choose.estimates import Study, percent, proofs
 from sfumato.study.choose.frontier import Setting, frontier
 from sfumato.study.choose.recommend import Recommendation
 from sfumato.study.records import Record
-from sfumato.study.specs import recipe_of
+from sfumato.study.vocabulary import recipe_of
 
 _SERVED = ("code", "feature")  # a service needs only their artefact
 
