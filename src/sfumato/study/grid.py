@@ -150,8 +150,6 @@ class StudyConfig:
         measures: of "ssim", "psnr", "mse"; and, if named, "face-similarity", by the adversary's recogniser.
         training: how the classifiers are trained; a denoiser only stands in front of "denoised".
         meta: how "meta" is meta-learned, for the way and shot of the task; it is tested with no other shots.
-        classifier: how ordinary classifiers are trained.
-        adversary: how strong the adversaries are.
         restoration: how the adversary of "reidentify-restored" undoes a protection of images.
         inversion: how they, and "invert-feature", draw images from numbers.
         masks, features, codes: how the study trains these, for the target; `against` is against the sensitive
@@ -266,11 +264,6 @@ class StudyConfig:
     def episodic(self) -> bool:
         """Whether there are episodes: not if all learners are ordinary classifiers."""
         return not self.learners or not all(LEARNERS[name].knows_classes for name in self.learners)
-
-    @property
-    def views(self) -> list[str]:
-        """The views of a protection: the released image, and the denoised one."""
-        return ["released", "denoised"] if "denoised" in self.learners else ["released"]
 
 
 def _defaults(table: Mapping[str, Any]) -> list[str]:

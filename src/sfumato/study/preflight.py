@@ -54,11 +54,6 @@ class Floor:
     needed_by_proof: int | None = None
 
     @property
-    def shown(self) -> float:
-        """The lowest bound that these images can show."""
-        return min(self.lowest, 1.0 if self.proved is None else self.proved)
-
-    @property
     def fits(self) -> bool:
         """Whether the bound can be shown. Proofs are rounded up, as in study.choose.recommend."""
         return self.lowest <= self.bound or (
@@ -92,7 +87,7 @@ class Preflight:
 
     def as_json(self) -> dict[str, Any]:
         """All fields, for programs."""
-        shown = {floor.label: whole_percents(floor.shown) for floor in self.floors}
+        shown = {each.label: whole_percents(min(each.lowest, each.proved or 1.0)) for each in self.floors}
         return {**asdict(self), "fits": self.fits, "at_most": shown}
 
 

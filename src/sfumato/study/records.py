@@ -67,13 +67,6 @@ class Record(Model):
     versions: dict[str, str] = Field(default_factory=dict)  # of the programs that made it
     varied: dict[str, Any] = Field(default_factory=dict)  # key -> its value in a study with `vary`
 
-    @pydantic.model_validator(mode="after")
-    def _says_which(self) -> "Record":
-        key = _WHICH.get(self.kind)
-        if key is not None and getattr(self.cell, key) is None:
-            raise ValueError(f"cell has no {key!r}")
-        return self
-
     @property
     def name(self) -> str:
         """The name of the cell, such as "accuracy blur:radius=1 denoised 0"."""
@@ -97,7 +90,6 @@ def parse(content: Mapping[str, Any]) -> Record:
         raise DataError(f"no kind {shorten(repr(kind))}: {did_you_mean(kind, _TYPES)}")
     try:
         record: Record = validate(_TYPES[kind], content)
-        return record
     except pydantic.ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(map(str, problem["loc"]))
@@ -105,6 +97,9 @@ def parse(content: Mapping[str, Any]) -> Record:
             raise DataError(f"{path} is missing") from error
         message = problem["msg"].removeprefix("Value error, ")
         raise DataError(f"{path}: {message}" if path else message) from error
+    if kind in _WHICH and getattr(record.cell, _WHICH[kind]) is None:
+        raise DataError(f"cell has no {_WHICH[kind]!r}")
+    return record
 
 
 def source_of(name: str) -> str:
@@ -132,9 +127,8 @@ def read_json(path: Path, cure: str) -> dict[str, Any]:
     """Reads an object that `write_json` wrote, without its digest.
 
     Promises: an object that was edited or damaged since it was written is refused, if it has a digest. It is
-    not a signature: who can write the file can write the digest.
-
-    Raises DataError, with the cure, if it cannot be read, or is not a JSON object of finite numbers.
+    not a signature: who can write the file can write the digest. Raises DataError, with the cure, for that
+    and for what is not a JSON object of finite numbers.
     """
     return _object(_read_text(path, cure), str(path), cure)
 

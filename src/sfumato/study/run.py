@@ -114,12 +114,11 @@ def run(
 
     Args:
         config: see `grid.load`; or a prepared study, which has its data.
-        directory: of study.json, records/ and models/; for a cluster, one that all nodes have
-            under this path, with locks that hold among them (as NFS 4 has).
+        directory: of study.json, records/ and models/; for a cluster, one that all nodes have under this
+            path, with locks that hold among them (as NFS 4 has).
         fit: see `prepare`.
-        force: continue in a folder that holds the run of a study of another name, or of other data; its
-            records stay, and its study.json is replaced.
-        progress: see Progress; None for silence, Progress.printed() for a line per cell.
+        force: continue in a folder of another study, or of other data: only its study.json is replaced.
+        progress: None for silence, Progress.printed() for a line per cell.
         engine: runs the cells; one after the other in this process by default.
 
     Raises:
@@ -198,8 +197,9 @@ def check(lab: Lab) -> None:
 def _find_recommended(config: StudyConfig, directory: Path, number: int) -> str | None:
     """The spec that the records of a run recommend; with `vary` those of one combination of values."""
     advice = recommend(*reading.load_all(directory)[number])
-    names = names_of(config.specs)
-    own = {names.get(spec, spec): spec for spec in config.specs}
+    own = {spec: spec for spec in config.specs} | {
+        name: spec for spec, name in names_of(config.specs).items()
+    }
     return own[advice.setting.protection] if advice.setting else None
 
 
@@ -217,7 +217,11 @@ def _check_own(directory: Path, name: str, loaded: LabelledImages) -> None:
     before, source = read_json(path, "name another folder"), source_of(loaded.name)
     theirs = before.get("data", {})
     # By content: two folders may have one name in a study, and one folder two. Older runs have a name.
-    same = theirs["content"] == content_of(loaded) if "content" in theirs else theirs.get("source") == source
+    same = (
+        theirs["content"] == replace(loaded, splits={}).digest
+        if "content" in theirs
+        else theirs.get("source") == source
+    )
     if before.get("name") != name or not same:
         raise DataError(
             f"{directory}: holds the run of study {before.get('name')!r} on {theirs.get('source')}, and this "
@@ -229,7 +233,7 @@ def _check_own(directory: Path, name: str, loaded: LabelledImages) -> None:
 def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, Any]:
     """The content of study.json: the settings, the data and the cells. `labs`: one for each fold."""
     lab, *others = labs
-    config, task, content = lab.config, lab.config.task, content_of(lab.data)
+    config, task, content = lab.config, lab.config.task, replace(lab.data, splits={}).digest
     folds: list[dict[str, Any]] = [
         {"digest": each.data.digest, "splits": {name: len(rows) for name, rows in each.data.splits.items()}}
         for each in labs
@@ -290,11 +294,6 @@ def _join(varied: Sequence[Mapping[str, Any]], described: Sequence[dict[str, Any
         for values, own in pairs
     ]
     return {**first, "cells": cells, "vary": variants}
-
-
-def content_of(data: LabelledImages) -> str:
-    """The digest of images and labels, however they are split: the identity of a study's data."""
-    return replace(data, splits={}).digest
 
 
 def versions(device: torch.device) -> dict[str, str]:

@@ -39,10 +39,7 @@ GREY_IMAGES = "grey: networks take them as three equal channels"
 
 @dataclass(frozen=True)
 class Look:
-    """The look of one series, everywhere in a report.
-
-    Colour and mark are those of a protection. Line and fill distinguish learners and adversaries.
-    """
+    """The look of one series in a report: colour and mark of a protection, line and fill of who uses it."""
 
     colour: str
     marker: str
@@ -159,18 +156,14 @@ def words_of(name: str) -> ProtectionWords:
     if name in PROTECTIONS:
         return PROTECTIONS[name]
     own = protections.PROTECTIONS.get(name)
-    kind = getattr(own, "kind", PIXELS)
-    words: ProtectionWords = getattr(own, "words", ProtectionWords(name, release=kind))
+    by_name = ProtectionWords(name, release=getattr(own, "kind", PIXELS))
+    words: ProtectionWords = getattr(own, "words", by_name)
     return words
 
 
 @dataclass(frozen=True)
 class LearnerWords:
-    """One who learns the task from releases.
-
-    Accuracies of a learner that knows the classes, of the training images, do not compare with those of
-    others, who are tested on episodes of new classes.
-    """
+    """One who learns the task from releases."""
 
     name: str  # in study files
     words: str  # in a sentence about its accuracy
@@ -178,7 +171,7 @@ class LearnerWords:
     look: Look = Look(GREY, "o", (0, (1, 1)), "none")  # in the colour and with the mark of a protection
     method: object = None  # trains and tests it: a cells.Method, or a reference to one
     releases: tuple[str, ...] = IMAGES  # the kinds of releases that it takes
-    knows_classes: bool = False
+    knows_classes: bool = False  # of the training images; others, whose accuracies differ, learn new ones
     trained_on: str = "released"  # images, or "clear" ones, or the "shape" of a mask alone
     of_service: bool = True  # whether a service can run it; others show the content of a release
     default: bool = False  # whether a study has it that names no learners
@@ -258,13 +251,8 @@ _LEARNERS = (
     ),
 )
 LEARNERS: Registry[LearnerWords] = _registry(
-    "learners",
-    "learner",
-    LearnerWords,
-    (
-        replace(learner, look=Look(GREY, "o", line, fill))
-        for learner, (line, fill) in zip(_LEARNERS, _LINES, strict=True)
-    ),
+    *("learners", "learner", LearnerWords),
+    (replace(each, look=Look(GREY, "o", *line)) for each, line in zip(_LEARNERS, _LINES, strict=True)),
 )
 
 
@@ -387,17 +375,14 @@ IDENTIFIERS = {
 
 @dataclass(frozen=True)
 class MeasureWords:
-    """How much of an image is left in a view of it.
-
-    Its function, or a reference to it, takes float images and their counterparts, (N, C, H, W) each, to (N,);
-    None for a measure by the recogniser of the adversary.
-    """
+    """How much of an image is left in a view of it."""
 
     name: str  # in study files
     words: str  # in a report
     form: str  # of its value, "{:.2f}" say
     term: str  # its meaning, in the glossary of a report
-    function: object = None
+    # Takes float images and their counterparts, (N, C, H, W) each, to (N,); or a reference to it. None for a
+    function: object = None  # measure by the recogniser of the adversary.
     default: bool = True  # whether a study has it that names no measures
     beside_pictures: bool = True  # whether it stands there; not if another one already says the same
 
@@ -516,10 +501,9 @@ def learners_of(config: "StudyConfig", spec: str) -> list[str]:
 
 
 def attacks_of(config: "StudyConfig", spec: str) -> list[str]:
-    """The attacks that a study makes on a protection.
+    """The attacks that a study makes on a protection: a single one has nothing to fuse with.
 
-    On clear images there is nothing to adapt to, but on a board they are the control of every adversary; and
-    a single attack has nothing to fuse with.
+    On clear images there is nothing to adapt to, but on a board they are the control of every adversary.
     """
     if config.task.sensitive is None:
         return []

@@ -103,7 +103,8 @@ def _picture_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
 
 def _picture_settings(lab: Lab, cell: Cell) -> Facts:
     config = lab.config
-    decided = {"pictures": config.pictures, "views": config.views, **lab.training_settings()}
+    views = ["released", "denoised"] if "denoised" in config.learners else ["released"]
+    decided = {"pictures": config.pictures, "views": views, **lab.training_settings()}
     if _restores(config, cell):
         decided |= lab.adversaries.undoing(cell.protection)
     return decided
