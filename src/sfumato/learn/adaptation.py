@@ -165,10 +165,9 @@ def contributions(
 
 def inner_gradients(learner: Learner, start: Tensor, tasks: Tasks, inner: Inner) -> Tensor:
     """The gradient of each task's first inner step, before it is clipped. -> (T, P)."""
-    loop = _Loop(learner, inner, _plain)
-    return (
-        _of_each(loop.first, start, tasks.parts, "loop") if len(tasks) else start.new_zeros(0, learner.size)
-    )
+    if not len(tasks):
+        return start.new_zeros(0, learner.size)
+    return _of_each(_Loop(learner, inner, _plain).first, start, tasks.parts, "loop")
 
 
 def adapt(
@@ -253,10 +252,8 @@ class _Loop:
 
     def first(self, vector: Tensor, *task: Tensor) -> Tensor:
         """The first gradient of a task, as it is."""
-        support, labels, *_ = self._seen(*task)
-        return self.gradient(
-            self._loss(*next(self.inner.parts(support, labels))), vector[: self.learner.size]
-        )
+        images, names = next(self.inner.parts(*self._seen(*task)[:2]))
+        return self.gradient(self._loss(images, names), vector[: self.learner.size])
 
     def _seen(self, support: Tensor, labels: Tensor, queries: Tensor, asked: Tensor) -> tuple[Tensor, ...]:
         """The images to learn and to judge by, each with labels: for Reptile, all images are both."""

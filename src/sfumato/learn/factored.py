@@ -91,13 +91,8 @@ class _Learning:
     def __init__(
         self, layers: Sequence[nn.Module], vector: Tensor, count: int, inner: Inner, noise: Tensor
     ) -> None:
-        self._layers, self._vector, self._count, self._inner, self._noise = (
-            layers,
-            vector,
-            count,
-            inner,
-            noise,
-        )
+        self._layers, self._vector, self._count = layers, vector, count
+        self._inner, self._noise = inner, noise
         self._slices: dict[_Key, slice] = {}
         self._weights: dict[int, Tensor] = {}
         self._own: dict[_Key, Tensor] = {}

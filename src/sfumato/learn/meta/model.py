@@ -113,8 +113,6 @@ class Private:
     """The promise to the tasks of a pool, and how it is kept.
 
     Attributes:
-        epsilon, delta: the budget of the whole run, for one task added or removed.
-        clipping, settings: of `dp.clipping`.
         noise_multiplier: the standard deviation of the noise in units of the clipping norm; None for the
             least with which all steps fit the budget. With more of it than fits, the run ends early.
         inner_noise: for "meta-clip", whose derivative means little if noise costs nothing: Gaussian noise
@@ -123,9 +121,9 @@ class Private:
             with the weaker promise to an image on the card.
     """
 
-    epsilon: float
+    epsilon: float  # with delta, the budget of the whole run, for one task added or removed
     delta: float
-    clipping: str = "quantile"
+    clipping: str = "quantile"  # with its settings, of `dp.clipping`
     settings: dict[str, float] = field(default_factory=dict)
     noise_multiplier: float | None = None
     inner_noise: float = 0.0
@@ -146,44 +144,35 @@ class MetaConfig:
     """The settings of meta-learning; the defaults are MAML's for Omniglot, fully connected.
 
     Attributes:
-        algorithm, inner_steps, inner_rate, inner_batches: see tasks.Inner.
-        test_steps: of learning a task in use.
-        way, shot, queries: N, K and Q of a task.
         network: "fully-connected", "convolutional" (MAML's for MiniImageNet), "strided" (for Omniglot) or
             "linear" (for audits).
         width: filters of each convolution; None for the 64 of the source. Noise grows with the root of the
             number of parameters, which grows with the square of this: private runs want it small.
-        steps: meta-steps.
-        tasks: of a meta-step; in a private run the expected number, since each takes part by chance.
-        meta_rate: learning rate of Adam, falling to 0 along a cosine.
-        shifts: the most pixels that every training image is moved by along each axis, before it is protected.
         start: a file of `sfumato train meta` whose network, images, way and algorithm are the same: training
             begins with its parameters. Its training data are public, and cost no budget here. None for
             random ones.
-        private: the promise; None for a run without any promise, on endless fresh tasks.
         inner_noise: clipping and noise inside the learning of each task, as Meta-Clip was published, on the
             tasks of a pool; nothing is promised. None without them.
-        precision: see `sfumato.base.hardware`; bfloat16 gains with the wide convolutional network alone.
     """
 
-    algorithm: str = "maml"
+    algorithm: str = "maml"  # with the inner settings, see tasks.Inner
     inner_steps: int = 1
     inner_rate: float = 0.4
     inner_batches: int = 1
-    test_steps: int = 3
-    way: int = 5
+    test_steps: int = 3  # of learning a task in use
+    way: int = 5  # N, K and Q of a task
     shot: int = 1
     queries: int = 5
     network: str = "fully-connected"
     width: int | None = None
-    steps: int = 10_000
-    tasks: int = 16
-    meta_rate: float = 1e-3
-    shifts: int = 0
+    steps: int = 10_000  # of meta-learning
+    tasks: int = 16  # of a meta-step; in a private run the expected number, since each takes part by chance
+    meta_rate: float = 1e-3  # learning rate of Adam, falling to 0 along a cosine
+    shifts: int = 0  # the most pixels that a training image is moved by along each axis, then protected
     start: str | None = field(default=None, metadata={"by_content": artefact_digest})
-    private: Private | None = None
+    private: Private | None = None  # the promise; None for a run without any, on endless fresh tasks
     inner_noise: InnerNoise | None = None
-    precision: str = "float32"
+    precision: str = "float32"  # see base.hardware; bfloat16 gains with the wide convolutional network alone
 
     def __post_init__(self) -> None:
         check_known("network", self.network, NETWORKS)

@@ -24,7 +24,7 @@ from sfumato.learn import fit
 from sfumato.learn.adaptation import contributions, fastest, inner_gradients
 from sfumato.learn.augmentation import augment
 from sfumato.learn.meta.model import MetaConfig, MetaModel, class_digests, first_point, make_untrained
-from sfumato.learn.method import Count, finite, kind_of
+from sfumato.learn.method import Count, finite, source_name
 from sfumato.learn.tasks import Frame, Inner, TaskPool, Tasks, deal_pool, overlap_of, poisson, tasks_of
 from sfumato.protect import Protection
 from sfumato.protect.release import artefact_digest, artefact_of
@@ -125,7 +125,7 @@ class Training:
             "made_of": artefact_of(protection),
             "image": list(image),
             "target": target,
-            "data": {"name": kind_of(data)},
+            "data": {"name": source_name(data)},
             "seed": seed,
             "transductive": True,
         }
@@ -334,10 +334,10 @@ class Promise:
         """The promise and its limits; `computed` is the way of computing contributions."""
         # Equal pixels are one picture, too; the pool was made before any image was looked at.
         overlap = overlap_of(self.pool, originals(self._data))
-        images = f"while its images stay in up to {overlap - 1} others; of an image see image_epsilon, null "
-        images = (
-            "with all images of its classes" if overlap == 1 else f"{images}where nothing finite is proved"
-        )
+        images = "with all images of its classes"
+        if overlap > 1:
+            images = f"while its images stay in up to {overlap - 1} others; of an image see image_epsilon, "
+            images += "null where nothing finite is proved"
         not_covered = [
             "the support and query images of those who use the model",
             "the number of tasks, which classes there are, which of them have enough images, and in how many "
@@ -438,10 +438,8 @@ class TaskNoise:
 
     def card(self, steps: int) -> dict[str, Any]:
         """The bound of the paper's accounting after these steps (None: infinite), and what it leaves out."""
-        stretches, delta = (
-            [accounting.Stretch(self.sigma, self._rate, steps * self._steps)],
-            self._asked.delta,
-        )
+        stretches = [accounting.Stretch(self.sigma, self._rate, steps * self._steps)]
+        delta = self._asked.delta
         return {
             "clipping": self.policy.name,
             "noise_multiplier": self.sigma,
@@ -450,9 +448,7 @@ class TaskNoise:
             "rate": self._rate,
             "delta": delta,
             "epsilon": None,
-            "conditional": {
-                kind: finite(accounting.epsilon(stretches, delta, kind)) for kind in ("gdp", "pld")
-            },
+            "conditional": {k: finite(accounting.epsilon(stretches, delta, k)) for k in ("gdp", "pld")},
             "not_covered": [
                 "the clipping norm, which follows private tasks without noise; the gradients of the queries, "
                 "which reach the meta-update without noise; and the number of tasks of a step"
