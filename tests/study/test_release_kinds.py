@@ -20,7 +20,7 @@ from sfumato.errors import ConfigError, DataError, SpecError
 from sfumato.images import digest
 from sfumato.protect import Protection, release
 from sfumato.study import cells as kinds
-from sfumato.study import grid, records, report, run, specs, vocabulary
+from sfumato.study import grid, records, report, run, vocabulary
 from sfumato.study.cells import Cell
 from sfumato.study.choose import use
 from sfumato.study.choose.results import mandatory_attacks, percent
@@ -129,7 +129,7 @@ def test_a_study_names_protections_that_are_yet_to_be_trained_in_its_own_words()
 def test_every_release_has_the_kind_that_the_vocabulary_says():
     assert vocabulary.RELEASES == release.KINDS
     for spec in SPECS:
-        for protection in specs.expand(spec):
+        for protection in vocabulary.expand(spec):
             assert release.kind_of(protection) == vocabulary.release_kind(spec)
 
 
@@ -375,7 +375,7 @@ def test_a_mistake_in_a_protection_to_train_is_named_when_the_study_is_read():
 def settings_of(spec: str = "mask:keep=0.1", *, sensitive: str | None = "identity", **masks: Any) -> Any:
     changed = {"masks": {**QUICK["masks"], **masks}, "task": {"target": "expression", "sensitive": sensitive}}
     config = grid.parse({**KNOWN, **ALONE, **changed, "protections": PROTECTIONS[:1]})
-    return [recipe.settings(config) for recipe in specs.expand(spec)]
+    return [recipe.settings(config) for recipe in vocabulary.expand(spec)]
 
 
 def test_without_a_weight_the_sensitive_label_decides_nothing_and_with_one_it_does():
@@ -392,7 +392,7 @@ def test_a_spec_has_settings_of_its_own_training():
     both = {**QUICK["masks"], "keep": 0.1, "selection": "soft", "against": 3.0}
     assert (with_step["masks"], without["masks"]) == (both, {**both, "adversarial": False})
     with pytest.raises(SpecError, match="mask: adversarial=False: write yes or no"):
-        specs.expand("mask:keep=0.1,adversarial=False")
+        vocabulary.expand("mask:keep=0.1,adversarial=False")
 
 
 def test_the_mask_is_trained_against_people_whom_nobody_looks_for(tmp_path: Path):

@@ -15,7 +15,6 @@ from sfumato.errors import DataError
 from sfumato.study.hits import Hits, hits_of, join, over_half
 from sfumato.study.measure.results import RESULTS, Proved
 from sfumato.study.records import CURE, Record, names_of, parse, read_run, rename
-from sfumato.study.selection import has_shape
 from sfumato.study.vocabulary import (
     ATTACKS,
     IDENTIFIERS,
@@ -23,6 +22,7 @@ from sfumato.study.vocabulary import (
     LEARNERS,
     SHAPE,
     classifiers,
+    has_shape,
     release_kind,
 )
 

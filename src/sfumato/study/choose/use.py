@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from sfumato.study.choose.results import Results, load_all, percent
-from sfumato.study.specs import recipe_of
+from sfumato.study.vocabulary import recipe_of
 
 _SERVED = ("code", "feature")  # a service needs only their artefact
 
