@@ -60,9 +60,8 @@ def frontier_picture(name: str, path: Path) -> None:
                 arrows.append((x, y, end, y))
                 axes.annotate(str(last.releases), (end, y), fontsize=7, color=colour, va="bottom")
             labels.append((x, y, spec, colour, 4.0))
-        axes.set_xlabel(
-            "people named by the strongest adversary, % (arrow: from as many releases as it says)"
-        )
+        arrow_says = "arrow: from as many releases as it says"
+        axes.set_xlabel(f"people named by the strongest adversary, % ({arrow_says})")
         axes.set_ylabel("answers that stay right, %")
         axes.set_xlim(0, 105)
         axes.margins(y=0.12)
@@ -75,11 +74,8 @@ def strengths_picture(name: str, path: Path) -> None:
     study = engine.study(name)
     assert study is not None
     settings = {setting.protection: setting for setting in study.settings}
-    examples = {
-        record.cell.protection: record.result.examples[FACE]
-        for record in study.records
-        if record.kind == "examples"
-    }
+    shown = [record for record in study.records if record.kind == "examples"]
+    examples = {record.cell.protection: record.result.examples[FACE] for record in shown}
     with style():
         figure = Figure(figsize=(12.4, 2.9))
         *places, looked_up = figure.subplots(1, len(STRENGTHS) + 1)
@@ -92,22 +88,21 @@ def strengths_picture(name: str, path: Path) -> None:
             axes.set_title("original" if spec == "none" else spec, fontsize=9.5)
             named = f"{100 * risk.top1.value:.0f}% of people named\nfrom one{_later(study, spec)}"
             colour = vocabulary.BLUE if risk.top1.value < 0.05 else vocabulary.VERMILION
-            axes.text(0.5, -0.08, named, transform=axes.transAxes, ha="center", va="top", color=colour)
+            _write(axes, -0.08, named, colour)
             kept = f"{100 * accuracy.value:.0f}% of hats right"
-            axes.text(0.5, -0.31, kept, transform=axes.transAxes, ha="center", va="top")
+            _write(axes, -0.31, kept)
         _frame(looked_up)
         looked_up.set_box_aspect(1)
         looked_up.set_title("that code in an answer table", fontsize=9.5)
-        for height, words, colour in (
-            (0.55, "nothing is sent", vocabulary.BLACK),
-            (-0.08, "named as by guessing,\nfrom any number", vocabulary.BLUE),
-            (-0.31, kept, vocabulary.BLACK),
-        ):
-            looked_up.text(
-                *(0.5, height, words), transform=looked_up.transAxes, ha="center", va="top", color=colour
-            )
+        _write(looked_up, 0.55, "nothing is sent")
+        _write(looked_up, -0.08, "named as by guessing,\nfrom any number", vocabulary.BLUE)
+        _write(looked_up, -0.31, kept)
         figure.subplots_adjust(left=0.01, right=0.99, top=0.92, bottom=0.26, wspace=0.06)
         figure.savefig(path, dpi=160, facecolor="white", metadata={"Software": None})
+
+
+def _write(axes: Any, height: float, words: str, colour: str = vocabulary.BLACK) -> None:
+    axes.text(0.5, height, words, transform=axes.transAxes, ha="center", va="top", color=colour)
 
 
 def _later(study: engine.Study, spec: str) -> str:
