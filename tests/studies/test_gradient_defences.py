@@ -35,11 +35,11 @@ def test_names_shapes_and_types_stay_and_what_came_in_does_too(change):
     gradients = some() | {"half": torch.randn(3, 3, generator=seeded(), dtype=torch.float64)}
     before = {name: gradient.clone() for name, gradient in gradients.items()}
     after = change(gradients)
-    assert {k: (v.shape, v.dtype) for k, v in after.items()} == {
-        k: (v.shape, v.dtype) for k, v in before.items()
-    }
-    assert all(torch.equal(gradients[name], before[name]) for name in before)
-    assert not any(torch.equal(after[name], before[name]) for name in before)
+    assert list(after) == list(before)
+    for name, was in before.items():
+        assert (after[name].shape, after[name].dtype) == (was.shape, was.dtype)
+        assert torch.equal(gradients[name], was)
+        assert not torch.equal(after[name], was)
 
 
 # Pruning
@@ -82,19 +82,13 @@ def test_noise_has_its_distribution_and_scale_is_its_standard_deviation(add, dis
 
 
 @pytest.mark.parametrize("add", [add_gaussian, add_laplacian])
-def test_noise_repeats_by_its_seed_and_is_another_for_each_tensor(add):
+def test_noise_repeats_by_its_seed_and_is_another_for_each_tensor_and_none_of_no_scale(add):
     equal = {"one": torch.zeros(5), "other": torch.zeros(5)}
     first, same, third = (add(equal, scale=1.0, generator=seeded(seed)) for seed in (1, 1, 2))
     assert torch.equal(first["one"], same["one"])
     assert not torch.equal(first["one"], third["one"])
     assert not torch.equal(first["one"], first["other"])
-
-
-@pytest.mark.parametrize("add", [add_gaussian, add_laplacian])
-def test_no_scale_is_no_noise(add):
-    gradients = some()
-    after = add(gradients, scale=0, generator=seeded())
-    assert all(torch.equal(after[name], gradients[name]) for name in gradients)
+    assert not add(equal, scale=0, generator=seeded())["one"].any()
 
 
 # Clipping with noise
@@ -136,13 +130,6 @@ def test_noise_is_drawn_once_for_the_sum_and_divided_by_the_number_of_examples()
     noisy = clip_and_noise(zeros, clipping_norm=3.0, noise_multiplier=0.5, generator=seeded())["weight"]
     assert noisy.shape == (100, 200)
     assert kstest(noisy.flatten().numpy(), norm(scale=0.5 * 3.0 / 5).cdf).pvalue > 0.001
-
-
-def test_a_seed_repeats_the_noise_of_clipped_gradients():
-    how = {"clipping_norm": 1.0, "noise_multiplier": 1.0}
-    one, same, other = (clip_and_noise(some(3), **how, generator=seeded(seed)) for seed in (1, 1, 2))
-    assert torch.equal(one["conv.weight"], same["conv.weight"])
-    assert not torch.equal(one["conv.weight"], other["conv.weight"])
 
 
 def test_what_it_costs_is_what_the_accountant_says():
