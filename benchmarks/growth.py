@@ -2,12 +2,10 @@
 
     OMP_NUM_THREADS=1 python benchmarks/growth.py [--only NAME ...]
 
-Time grows as work to the power of the exponent: 1 is linear, 2 four times the time for twice the work. It is
-the slope of a line through the three points, by least squares on logarithms; what a job costs before it does
-anything makes it smaller, so that the slope from 4 to 16 is told beside it. Above 1.1 either is marked. Each
-point has a process of its own: after the least of jobs, which loads what is loaded once, seconds are those of
-the processor where there is one thread and nothing to wait for, the best of a few where they are short.
-Memory is the most that the process held, less what it held after the least of jobs.
+Time grows as work to the power of the exponent, the slope of a line through the three points, by least
+squares on logarithms. What a job costs before it does anything makes it smaller: the slope from 4 to 16 is
+beside it, and either is marked above 1.1. Each point has a process of its own, and is counted after the
+least of jobs, of the processor where there is one thread and nothing to wait for.
 """
 
 import argparse

@@ -93,7 +93,7 @@ def cells() -> Iterator[Line]:
         **{"name": f"{name}, operations", "ours": few, "other": many, "ratio": few / many},
         **{"unit": "million multiply-adds", "against": against, "lower": True, "bound": 0.25},
     )
-    turns = in_turn(lambda: ours.embed(released), lambda: paper.embed(released), seconds=3)
+    turns = in_turn(lambda: ours.encode(released), lambda: paper.encode(released), seconds=3)
     yield turns.costs(name, against=against, unit="ms a query", scale=1e3 / queries)
 
 
@@ -130,7 +130,7 @@ def private_training(tasks: int, pool: int) -> meta.Training:
     )
     config = MetaConfig(network="strided", width=16, steps=10**4, tasks=tasks, private=private)
     drawn = glyphs(classes=100, drawers=6, size=28, seed=0)
-    return meta.Training(drawn, protect.parse("none"), config, "class", 0, tuple(drawn.images.shape[1:]))
+    return meta.Training(drawn, protect.parse("none"), config, "class", 0)
 
 
 def peak(tasks: int) -> float:

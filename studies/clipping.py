@@ -4,7 +4,7 @@
     python studies/clipping.py --only meta-sgd   # of comparisons whose names begin so
     studies/accelerator/run.sh OUT --only papers   # at less noise, too: `sweep`
 
-Algorithms 1 to 3 literally (`sfumato.learn.meta.inner_noise`), on Omniglot at 14x14: a task is learned in as many steps
+Algorithms 1 to 3 literally (`sfumato.learn.meta.training`), on Omniglot at 14x14: a task is learned in as many steps
 in use as in training, and noise is what the paper's accounting (GDP, by the package dp_accounting) states for epsilon and
 all noisy steps, with 16 of 10,000 tasks a step. Nothing is proved of it. C is fixed, or the median of the first
 gradients, or is learned as the paper does, or in its logarithm, from each start; AdaClip has no C. The rates of C and the
@@ -205,10 +205,10 @@ def measure(comparison: Comparison, policies: dict[str, Policy], device: torch.d
         return
     loaded, drawn, trainings = characters(), {}, {}
     ways: dict[str, list[float]] = {name: [] for name in policies if names[name] not in known}
-    clean, shape, seed = protect.parse("none"), (1, SIDE, SIDE), comparison.seed
+    clean, seed = protect.parse("none"), comparison.seed
     for name in ways:
         config = comparison.config(policies[name])
-        trainings[name] = Beside(loaded.split("train"), clean, config, "class", seed, shape, device=device)
+        trainings[name] = Beside(loaded.split("train"), clean, config, "class", seed, device=device)
         trainings[name].drawn = drawn
         if comparison.epsilon is None:
             trainings[name].state_nothing()

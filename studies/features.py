@@ -30,7 +30,7 @@ from torch import Tensor
 
 from sfumato import data
 from sfumato.assess import log_rank
-from sfumato.attack import feature_identity, reidentify
+from sfumato.attack import reidentify
 from sfumato.data import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import seed_of
@@ -204,7 +204,7 @@ class Study:
         for ratio in RATIOS:
             drawn = [seeded_noise(seed_of(self._seed, copy, round(1000 * ratio))) for copy in range(COPIES)]
             copies = drawn if ratio else drawn[:1]  # without noise they would be the same
-            released = [noisy(features, model.covariance, noise, ratio=ratio) for noise in copies]
+            released = [noisy(features, model.device.covariance, noise, ratio=ratio) for noise in copies]
             curve.append({"ratio": ratio, **self._judged(model, torch.stack(released))})
         for variance in () if "log-rank" in self.world.variants else VARIANCES:
             draws = seeded_noise(seed_of(self._seed, round(1000 * variance)))
@@ -230,8 +230,8 @@ class Study:
         ours, theirs = released[:, self._known].flatten(0, 1), released[0, self._asked]
         columns = torch.searchsorted(known.unique(), asked)
         adversaries = {"density": log_rank.judge_features(ours, known, theirs, asked)}
-        for name in feature_identity.ADVERSARIES:
-            guesses = feature_identity.log_posteriors(ours, known, theirs, adversary=name, seed=self._seed)
+        for name in reidentify.FEATURE_ADVERSARIES:
+            guesses = reidentify.log_posteriors(ours, known, theirs, adversary=name, seed=self._seed)
             adversaries[name] = log_rank.judge(guesses, columns)
         return {
             "accuracies": private_feature.evaluate(model, everyone, released[:, labelled].flatten(0, 1)),

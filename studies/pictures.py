@@ -21,7 +21,7 @@ from PIL import Image
 from results_page import engine
 
 from sfumato import data, images
-from sfumato.data.labelled import contact_sheet
+from sfumato.cli.data import contact_sheet
 from sfumato.study import report, vocabulary
 from sfumato.study.report.charts.drawing import axes_of, style
 from sfumato.study.report.charts.labels import place_labels

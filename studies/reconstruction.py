@@ -487,7 +487,7 @@ def learn(name: str, names: Sequence[str], seed: int, records: Rows, runs: Path)
     """Train SemSim on the judgements of the other data sets, and measure the victims of this one."""
     known = judgements([other for other in names if other != name], records, runs)
     trained = semsim.train(known, PUBLISHED, seed=seed)
-    model, scores = SemSim(trained.embedding, card=trained.card), {}
+    model, scores = SemSim(trained.network, card=trained.card), {}
     for attack in ATTACKS:
         scores[attack] = {}
         for victim, each in records[f"{name}-{attack}"]["victims"].items():

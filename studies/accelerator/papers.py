@@ -23,12 +23,10 @@ import torch
 from pool import Options, Task, card, file_of, lines, options, run
 from rows import RESULTS, Rows
 
+from sfumato.study import cells as kinds
 from sfumato.study import grid, records
-from sfumato.study.description import description
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
-from sfumato.study.parts import kinds
-from sfumato.study.run import _measure, entry, prepare
+from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.run import _measure, description, entry, prepare
 
 CLIPPING = clipping.RECORDS
 STUDIES = ("omniglot-long", "lfw-published-longer")

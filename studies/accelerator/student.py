@@ -6,7 +6,7 @@ On the people, the gallery and the probes of studies/lfw-hats.yaml. Two networks
 the study's other people, protected and shifted anew in every step: MobileFaceNet, trained further in all its layers, and a
 ResNet-18 from nothing. Each is to give the embedding that the published MobileFaceNet has of the CLEAN photograph, and to
 tell people apart (cosine softmax). Probes are compared with the PROTECTED gallery. Scores, standardised for each probe, are
-added to each other and to those of PLDA and of the machine in its coordinates (see study/parts/attacks/values.py).
+added to each other and to those of PLDA and of the machine in its coordinates (see attack/ensemble.py).
 
 A line states what the adversary had: people to choose among, their known photographs, others learned from, releases seen.
 `bits` are log2 of the people minus the cross-entropy of the posterior: its one parameter, a temperature, is chosen on one
@@ -26,6 +26,7 @@ from pool import Options, Task, card, options, run
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sfumato.attack.ensemble import GALLERY, OTHERS, PROBES
 from sfumato.attack.fusion import standardise
 from sfumato.attack.reidentify import Guesses, Recogniser, reidentify
 from sfumato.base.proportions import over_people
@@ -37,11 +38,9 @@ from sfumato.networks.faces.alignment import reference_points, similarity
 from sfumato.networks.weights import initial_weights
 from sfumato.study import grid
 from sfumato.study.cells import Cell
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
-from sfumato.study.lab.streams import GALLERY, OTHERS, PROBES
-from sfumato.study.parts.attacks import values
-from sfumato.study.parts.attacks.scores import hits
+from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.measure import attack
+from sfumato.study.measure.attack import hits
 from sfumato.study.run import prepare
 
 STUDY = Path(__file__).parents[1] / "lfw-hats.yaml"
@@ -212,7 +211,7 @@ def work(task: Task, given: Options) -> dict[str, Any]:
     copies = config.copies if lab.protection(cell).draws_noise else 1
     known = [lab.release(cell, people[gallery], GALLERY, number).images() for number in range(copies)]
     asked, truth = lab.release(cell, people[rows], PROBES).images(), codes[rows]
-    by_values = values.compare_probes(lab, cell)
+    by_values = attack.compare_values(lab, cell)
     places = {name: by_values.classifiers.index(name) for name in ("plda", "plda-rbf")}
     of = {name: by_values.similarities[place].double() for name, place in places.items()}
     classifiers = {}

@@ -25,8 +25,8 @@ from sfumato.networks.faces.finding import CenterFace
 from sfumato.networks.weights import initial_weights
 from sfumato.protect import Protection, Release
 from sfumato.protect.vectors import FeatureRelease
-from sfumato.study.parts.attacks import values
-from sfumato.study.protocol import Attack
+from sfumato.study.cells import Method
+from sfumato.study.measure import attack
 from sfumato.study.vocabulary import AttackWords
 
 _WORLD = 1  # the board's is 0
@@ -122,9 +122,9 @@ GRAM = AttackWords(
     "values",
     True,
     "An adversary for frequencies in secret order, who reads how alike the blocks of an image are.",
-    Attack(
-        lambda lab, cell: {**values.settings(lab, cell), "gram": 1},
-        lambda lab, cell: values.compare_by(lab, cell, {"": _read_gram}).result,
+    Method(
+        lambda lab, cell: {**attack.values_settings(lab, cell), "gram": 1},
+        lambda lab, cell: attack.compare_values(lab, cell, lambda gallery: {"": _read_gram}).result,
     ),
 )
 

@@ -1,14 +1,14 @@
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 from sfumato import images
-from sfumato.annotate import CampaignConfig, Pair, Store, create
+from sfumato.annotate import Campaign, CampaignConfig, Pair, create
 
-Begin = Callable[..., Store]
+Begin = Callable[..., Campaign]
 
 
 def picture(number: int) -> torch.Tensor:
@@ -37,19 +37,15 @@ def pairs(tmp_path: Path) -> list[Pair]:
 
 
 @pytest.fixture
-def begin(tmp_path: Path, pairs: list[Pair]) -> Iterator[Begin]:
-    """A new campaign of these pairs, open."""
-    opened: list[Store] = []
+def begin(tmp_path: Path, pairs: list[Pair]) -> Begin:
+    """A new campaign of these pairs."""
 
-    def new(task: str = "choose", *, of: list[Pair] | None = None, **settings) -> Store:
-        path = tmp_path / f"{task}-{len(opened)}.db"
+    def new(task: str = "choose", *, of: list[Pair] | None = None, **settings) -> Campaign:
+        path = tmp_path / f"campaign-{len(list(tmp_path.glob('campaign-*')))}"
         create(path, pairs if of is None else of, CampaignConfig(task=task, **settings))
-        opened.append(Store(path))
-        return opened[-1]
+        return Campaign(path)
 
-    yield new
-    for store in opened:
-        store.close()
+    return new
 
 
 @pytest.fixture

@@ -6,27 +6,28 @@ from pathlib import Path
 
 import pytest
 import torch
+from campaigns import say
 from torch import Tensor
 
 from sfumato import images
-from sfumato.annotate import Pair, Store
-from sfumato.annotate.proxies import PairProxy, Proxy, by_classifier, by_embedding, by_encoder, fill
+from sfumato.annotate import Campaign, Pair
+from sfumato.annotate.proxies import Proxy, by_classifier, by_encoder, fill
 from sfumato.annotate.results import results
 from sfumato.errors import ConfigError, DataError
 from sfumato.learn import classifier, few_shot
 from sfumato.protect import parse
 
-Begin = Callable[..., Store]
+Begin = Callable[..., Campaign]
 NAMES = ("cat", "dog", "emu", "fox", "gnu", "hen")
 
 
-def always(name: str, answer: str | None) -> Proxy:
-    return Proxy(name, lambda shown: [answer] * len(shown))
+def always(name: str, answer: str) -> Proxy:
+    return Proxy(name, "choose", lambda shown: [answer] * len(shown))
 
 
-def said(store: Store) -> list[list[str]]:
+def said(campaign: Campaign) -> list[list[str]]:
     """What each proxy answered, by item."""
-    return [[mine[number] for number in store.items()] for mine in store.answers().values()]
+    return [[mine[number].answer for number in campaign.items] for mine in campaign.answers().values()]
 
 
 def grey(pairs: list[Pair]) -> list[Pair]:
@@ -39,38 +40,36 @@ def grey(pairs: list[Pair]) -> list[Pair]:
 
 def test_a_proxy_is_shown_the_reconstruction_of_each_item(begin: Begin, pairs: list[Pair]):
     truth = {images.read(one.reconstruction).sum().item(): one.true_class for one in pairs}
-    store = begin()
-    fill(store, [Proxy("all-knowing", lambda shown: [truth[image.sum().item()] for image in shown])])
-    assert all(one.recognised for one in results(store))
-
-
-def test_a_proxy_that_names_no_class_cannot_tell(begin: Begin):
-    store = begin()
-    fill(store, [always("blind", None)])
-    assert said(store) == [["cannot tell"] * 12]
+    campaign = begin()
+    fill(
+        campaign,
+        [Proxy("all-knowing", "choose", lambda shown: [truth[image.sum().item()] for image in shown])],
+    )
+    assert all(one.recognised for one in results(campaign))
 
 
 def test_a_class_that_an_item_does_not_offer_is_as_if_it_could_not_tell(begin: Begin):
-    store = begin(options=2)
-    fill(store, [always("big", "cat"), always("far", "yak")])
-    offered = [item.options for item in store.items().values()]
-    assert said(store)[0] == ["cat" if "cat" in options else "cannot tell" for options in offered]
-    assert said(store)[1] == ["cannot tell"] * 12
+    campaign = begin(options=2)
+    fill(campaign, [always("big", "cat"), always("far", "yak")])
+    offered = [item.options for item in campaign.items.values()]
+    assert said(campaign)[0] == ["cat" if "cat" in options else "cannot tell" for options in offered]
+    assert said(campaign)[1] == ["cannot tell"] * 12
 
 
 def test_a_pair_proxy_is_shown_original_and_reconstruction(begin: Begin, pairs: list[Pair]):
-    store = begin("same")
+    campaign = begin("same")
     together = {
         (images.read(one.original).sum().item(), images.read(one.reconstruction).sum().item())
         for one in pairs
     }
 
-    def compare(originals: Tensor, others: Tensor) -> list[bool]:
+    def compare(originals: Tensor, others: Tensor) -> list[str]:
         both = zip(originals, others, strict=True)
-        return [(one.sum().item(), other.sum().item()) in together for one, other in both]
+        belong = [(one.sum().item(), other.sum().item()) in together for one, other in both]
+        return ["same" if each else "different" for each in belong]
 
-    fill(store, [PairProxy("all-knowing", compare)])
-    assert said(store) == [["same"] * 12 + ["different"] * 3]
+    fill(campaign, [Proxy("all-knowing", "same", compare)])
+    assert said(campaign) == [["same"] * 12 + ["different"] * 3]
 
 
 def test_images_of_several_sizes_are_answered_size_by_size(begin: Begin, pairs: list[Pair]):
@@ -81,23 +80,10 @@ def test_images_of_several_sizes_are_answered_size_by_size(begin: Begin, pairs: 
         shapes.append(tuple(shown.shape))
         return ["gnu" if shown.shape[3] == 9 else "cat"] * len(shown)
 
-    store = begin()
-    fill(store, [Proxy("big", classify)])
+    campaign = begin()
+    fill(campaign, [Proxy("big", "choose", classify)])
     assert sorted(shapes) == [(1, 3, 5, 9), (11, 3, 8, 8)]
-    assert said(store)[0].index("gnu") == 4
-
-
-@pytest.mark.parametrize(("threshold", "expected"), [(0.5, "same"), (1.0, "different"), (-1.0, "same")])
-def test_images_are_the_same_from_a_cosine_on(begin: Begin, threshold: float, expected: str):
-    store = begin("same", decoys=0)
-
-    def embed(shown: Tensor) -> Tensor:  # originals lie at 0 degrees, reconstructions at 45
-        calls.append(len(shown))
-        return torch.tensor([[3.0, 3.0 * (len(calls) % 2 == 0)]]).expand(len(shown), 2)
-
-    calls: list[int] = []
-    fill(store, [by_embedding("angles", embed, threshold=threshold)])
-    assert set(said(store)[0]) == {expected}
+    assert said(campaign)[0].index("gnu") == 4
 
 
 def saved_classifier(path: Path, *, sharpness: float = 1.0) -> Path:
@@ -115,13 +101,13 @@ def saved_classifier(path: Path, *, sharpness: float = 1.0) -> Path:
 
 
 def test_a_classifier_names_its_most_likely_class(begin: Begin, pairs: list[Pair], tmp_path: Path):
-    store = begin(of=grey(pairs))
+    campaign = begin(of=grey(pairs))
     path = saved_classifier(tmp_path / "rough.safetensors")
-    fill(store, [by_classifier(path, threshold=0)])
+    fill(campaign, [by_classifier(path, threshold=0)])
     shown = torch.stack([images.read(one.reconstruction) for one in pairs])
     expected = [NAMES[code] for code in classifier.load(path).classify(shown).tolist()]
-    assert said(store) == [expected]
-    assert store.annotators()[0].name == "rough"
+    assert said(campaign) == [expected]
+    assert list(campaign.answers()) == ["rough"]
 
 
 def test_a_classifier_that_is_not_sure_cannot_tell(begin: Begin, pairs: list[Pair], tmp_path: Path):
@@ -131,20 +117,20 @@ def test_a_classifier_that_is_not_sure_cannot_tell(begin: Begin, pairs: list[Pai
     with torch.no_grad():
         confidence = classifier.load(path)(shown).softmax(1).amax(1)
     threshold = confidence.median().item()
-    store = begin(of=pairs)
-    fill(store, [by_classifier(path, threshold=threshold)])
-    assert [answer == "cannot tell" for answer in said(store)[0]] == (confidence < threshold).tolist()
-    assert 0 < said(store)[0].count("cannot tell") < 12
+    campaign = begin(of=pairs)
+    fill(campaign, [by_classifier(path, threshold=threshold)])
+    assert [answer == "cannot tell" for answer in said(campaign)[0]] == (confidence < threshold).tolist()
+    assert 0 < said(campaign)[0].count("cannot tell") < 12
 
 
 def test_a_classifier_of_another_size_is_refused(begin: Begin, tmp_path: Path):
-    store = begin()
+    campaign = begin()
     proxy = by_classifier(saved_classifier(tmp_path / "c.safetensors"), threshold=0.5)
     with pytest.raises(
         DataError, match=r"trained on images of 3x16x16, and the campaign shows 3x8x8: name a"
     ):
-        fill(store, [proxy])
-    assert (store.kind, store.history()) == ("people", [])
+        fill(campaign, [proxy])
+    assert (campaign.kind, list((campaign.path / "answers").iterdir())) == ("people", [])
 
 
 def saved_encoder(path: Path) -> Path:
@@ -160,10 +146,13 @@ def saved_encoder(path: Path) -> Path:
 def test_an_encoder_finds_an_image_the_same_as_itself(begin: Begin, pairs: list[Pair], tmp_path: Path):
     encoder = saved_encoder(tmp_path / "e.safetensors")
     same = [replace(one, reconstruction=one.original) for one in grey(pairs)]
-    store = begin("same", of=same, decoys=0)
-    fill(store, [by_encoder(encoder, threshold=0.999)])
-    assert said(store) == [["same"] * 12]
-    assert store.annotators()[0].name == "e"
+    campaign = begin("same", of=same, decoys=0)
+    fill(campaign, [by_encoder(encoder, threshold=0.999)])
+    assert said(campaign) == [["same"] * 12]
+    assert list(campaign.answers()) == ["e"]
+    other = begin("same", of=grey(pairs), decoys=0)
+    fill(other, [by_encoder(encoder, threshold=1.0)])
+    assert "different" in said(other)[0]
 
 
 def test_an_encoder_of_grey_images_is_not_asked_about_colours(
@@ -184,11 +173,13 @@ def test_a_confidence_is_a_probability(threshold: float):
 
 def test_a_cosine_is_at_most_one():
     with pytest.raises(ConfigError, match=r"threshold=1\.5: a cosine, -1 to 1"):
-        by_embedding("angles", lambda shown: shown, threshold=1.5)
+        by_encoder(Path("none"), threshold=1.5)
 
 
 def test_a_proxy_of_the_other_task_is_refused(begin: Begin):
-    with pytest.raises(ConfigError, match="big: a Proxy cannot answer 'same': a classifier answers 'choose'"):
+    with pytest.raises(
+        ConfigError, match="big: answers 'choose', and the campaign asks 'same': a classifier"
+    ):
         fill(begin("same"), [always("big", "cat")])
 
 
@@ -200,3 +191,16 @@ def test_proxies_have_names_of_their_own(begin: Begin):
 def test_no_proxies_are_a_mistake(begin: Begin):
     with pytest.raises(ConfigError, match="no proxies: name at least one recogniser"):
         fill(begin(), [])
+
+
+def test_proxies_answer_no_campaign_that_people_have_begun_and_none_twice(begin: Begin):
+    begun = say(begin(), {1: ["cat"]})
+    with pytest.raises(
+        DataError, match=r"people have answered here \(5 files\), and proxies never share a camp"
+    ):
+        fill(begun, [always("big", "cat")])
+    campaign = begin()
+    fill(campaign, [always("big", "cat")])
+    with pytest.raises(DataError, match="a proxy called 'big' has answered: give another name"):
+        fill(campaign, [always("small", "cat"), always("big", "dog")])
+    assert list(campaign.answers()) == ["big"]

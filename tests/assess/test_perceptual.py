@@ -229,7 +229,7 @@ def test_places_without_any_feature_are_alike():
 
 def test_images_of_other_shapes_are_refused(alex):
     for shape in ((1, 3, 32, 32), (2, 3, 32, 33)):
-        with pytest.raises(ConfigError, match=r"pairs with 1 or 3 channels, got \(2, 3, 32, 32\) and"):
+        with pytest.raises(ConfigError, match=r"pairs of 1 or 3 channels, got \(2, 3, 32, 32\) and"):
             alex.distance(drawn(2, 3, 32, 32), drawn(*shape))
     with pytest.raises(ConfigError, match="1 or 3 channels"):
         alex.distance(*pair_of(2, 4, 32, 32))

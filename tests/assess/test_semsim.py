@@ -50,7 +50,7 @@ def test_what_is_read_measures_as_what_was_learned(tmp_path: Path, normalised: b
     model.save(tmp_path / "s.safetensors")
     originals, others = noise(5, 3, 8, 8), noise(5, 3, 8, 8, seed=1)
     with torch.no_grad():
-        expected = (model.embedding(originals) - model.embedding(others)).norm(dim=1)
+        expected = (model.network(originals) - model.network(others)).norm(dim=1)
     assert torch.equal(SemSim.load(tmp_path / "s.safetensors").distance(originals, others), expected)
 
 
@@ -91,7 +91,7 @@ def test_no_gradient_is_kept(measure: SemSim):
     ("originals", "others", "message"),
     [
         (noise(2, 3, 8, 8), noise(2, 3, 16, 16), r"got \(2, 3, 8, 8\) and \(2, 3, 16, 16\)"),
-        (noise(3, 8, 8), noise(3, 8, 8), r"SemSim compares \(N, C, H, W\) pairs of 1 or 3 channels"),
+        (noise(3, 8, 8), noise(3, 8, 8), r"compared are \(N, C, H, W\) pairs of 1 or 3 channels"),
         (noise(2, 4, 8, 8), noise(2, 4, 8, 8), r"pairs of 1 or 3 channels, got \(2, 4, 8, 8\)"),
         (noise(2, 3, 8, 8), noise(2, 3, 8, 8).to(torch.uint8), "got torch.uint8: use images.to_float"),
     ],

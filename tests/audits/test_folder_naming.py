@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from sfumato import data, images, protect
-from sfumato.attack.reidentify import Guesses
 from sfumato.audits.folder import NamingConfig, audit_folder
-from sfumato.audits.folder.naming import of_several, state
+from sfumato.audits.folder.naming import of_several
 from sfumato.audits.folder.pictures import cut, list_files, read_pictures
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, DataError
@@ -83,20 +82,6 @@ def test_more_releases_of_one_person_name_them_more_often_and_too_few_are_not_me
     several = named[4][1]
     assert several.figures["not_measured"] == [50]
     assert "fewer than 4 people have enough of them here (at most 3)" in several.sentence
-
-
-def test_each_half_of_the_people_is_named_by_the_adversary_whom_the_other_half_chose():
-    truth, identities = torch.arange(4).repeat_interleave(2), torch.arange(4)
-    right = torch.nn.functional.one_hot(truth, 4).float()
-    even = torch.where(truth[:, None] % 2 == 0, right, right.roll(1, 1))  # right for people 0 and 2 alone
-    guesses = {
-        "even": Guesses("1-nn", identities, even),
-        "odd": Guesses("1-nn", identities, right.roll(1, 1)),
-    }
-    stated = state(guesses, truth)
-    assert stated.chosen[0] == "even"
-    assert stated.hits.hits[1::2] == (0.0, 0.0)  # "even" names none of the people 1 and 3
-    assert stated.by_adversary["even"].share == 0.5
 
 
 def test_without_true_names_each_file_gets_its_likeliest_people_and_no_rate(folders, tmp_path):

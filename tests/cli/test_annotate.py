@@ -1,4 +1,4 @@
-"""`sfumato annotate`: from a table of pairs to a campaign, its links, its state and its tables."""
+"""`sfumato annotate`: from a table of pairs to a campaign, its pages, its state and its tables."""
 
 import csv
 from dataclasses import asdict
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from campaigns import say
 from commands import Command, check_mistake
 
 from sfumato import images
-from sfumato.annotate import Store
-from sfumato.annotate import app as page
+from sfumato.annotate import Campaign
 from sfumato.learn import classifier
 
 NAMES = ("cat", "dog", "emu")
@@ -36,15 +36,13 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def campaign(command: Command, table: Path) -> str:
-    assert command("annotate", "new", table, "--task", "choose", "--store", "c.db").code == 0
-    return "c.db"
+    assert command("annotate", "new", table, "--task", "choose", "--out", "c").code == 0
+    return "c"
 
 
 def answer_all(name: str, answer: str) -> None:
-    with Store(name) as store:
-        for one in store.annotators():
-            for question in store.upcoming(one.id, count=100):
-                store.answer(one.id, question.key, answer, ticket=question.key)
+    campaign = Campaign(name)
+    say(campaign, {number: [answer] * campaign.config.annotators for number in campaign.items})
 
 
 def write_classifier(path: Path, *, seed: int) -> None:
@@ -55,26 +53,16 @@ def write_classifier(path: Path, *, seed: int) -> None:
 
 
 def test_a_new_campaign_says_what_it_holds_and_what_to_do_next(command: Command, table: Path):
-    said = command("annotate", "new", table, "--task", "same", "--annotators", "3", "--store", "s.db")
+    said = command("annotate", "new", table, "--task", "same", "--annotators", "3", "--out", "s")
     assert (said.code, said.err) == (0, "")
     assert said.out.splitlines() == [
-        "campaign: s.db (8 items, 2 of them decoys; 3 annotators)",
-        "next: sfumato annotate serve s.db",
+        "campaign: s (8 items, 2 of them decoys; 3 annotators)",
+        "next: send each person one of s/annotator-*.html, and put what they save into s/answers",
     ]
-    asked = ("annotate", "new", table, "--task", "choose", "--store", "few.db", "--most")
+    asked = ("annotate", "new", table, "--task", "choose", "--out", "few", "--most")
     said = command(*asked, "4")
-    assert said.out.splitlines()[0] == "campaign: few.db (4 items, 0 of them decoys; 5 annotators)"
+    assert said.out.splitlines()[0] == "campaign: few (4 items, 0 of them decoys; 5 annotators)"
     check_mistake(command(*asked, "7"), "7 pairs are to be drawn from 6: ask about fewer")
-
-
-def test_serving_prints_a_link_for_each_annotator_and_one_for_the_status(command, campaign, monkeypatch):
-    monkeypatch.setattr(page, "run", lambda app, listener: None)
-    said = command("annotate", "serve", campaign, "--port", "0")
-    *links, status = said.out.splitlines()
-    with Store(campaign) as store:
-        assert [line.rpartition("/a/")[2] for line in links] == [one.token for one in store.annotators()]
-        assert status.startswith("status, for you alone: http://127.0.0.1:")
-        assert status.endswith(f"/status/{store.token}")
 
 
 def test_the_status_counts_answers_agreement_and_what_is_recognised(command: Command, campaign: str):
@@ -86,11 +74,11 @@ def test_the_status_counts_answers_agreement_and_what_is_recognised(command: Com
 
 
 def test_annotators_who_fail_decoys_are_warned_of_where_their_answers_are_used(command, table):
-    command("annotate", "new", table, "--task", "same", "--annotators", "1", "--store", "s.db")
-    answer_all("s.db", "same")
+    command("annotate", "new", table, "--task", "same", "--annotators", "1", "--out", "s")
+    answer_all("s", "same")
     doubt = "warning: annotator 1 calls 2 of 2 decoys the same, which show something else"
-    assert doubt in command("annotate", "status", "s.db").err
-    assert doubt in command("annotate", "export", "s.db", "t.csv").err
+    assert doubt in command("annotate", "status", "s").err
+    assert doubt in command("annotate", "export", "s", "t.csv").err
 
 
 def test_a_table_is_exported(command: Command, campaign: str, tmp_path: Path):
@@ -108,7 +96,7 @@ def test_proxies_answer_and_are_called_proxies(command: Command, campaign: str, 
     for seed in (1, 2):
         write_classifier(tmp_path / f"m{seed}.safetensors", seed=seed)
     models = ["m1.safetensors", "m2.safetensors"]
-    assert command("annotate", "proxies", campaign, *models).out == "answered by 2 proxies: c.db\n"
+    assert command("annotate", "proxies", campaign, *models).out == "answered by 2 proxies: c\n"
     lines = command("annotate", "status", campaign).out.splitlines()
     assert lines[:2] == ["m1 (proxy): 6 of 6 answered", "m2 (proxy): 6 of 6 answered"]
     assert lines[3].startswith("recognised by proxies, not people, lenet: ")

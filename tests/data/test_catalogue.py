@@ -6,7 +6,7 @@ import pytest
 
 from sfumato.cli import main
 from sfumato.data import _ON_DISK, WORLDS
-from sfumato.data.readers.catalogue import SOURCES, Source
+from sfumato.data.readers.catalogue import Source, sources
 
 
 @pytest.fixture
@@ -19,10 +19,10 @@ def listed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_registered_source_is_in_the_catalogue_and_every_one_there_is_registered():
-    assert set(SOURCES) == {*WORLDS, *_ON_DISK}
+    assert set(sources()) == {*WORLDS, *_ON_DISK}
 
 
-@pytest.mark.parametrize("source", SOURCES.values(), ids=list(SOURCES))
+@pytest.mark.parametrize("source", sources().values(), ids=list(sources()))
 def test_what_to_write_is_the_name_and_for_files_their_place(source: Source):
     kind, _, place = source.write.partition(":")
     assert kind == source.name
@@ -30,14 +30,14 @@ def test_what_to_write_is_the_name_and_for_files_their_place(source: Source):
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(SOURCES) - {"faces", "glyphs", "folder", "table", "parquet", "hats"})
+    "name", sorted(set(sources()) - {"faces", "glyphs", "folder", "table", "parquet", "hats"})
 )
 def test_a_data_set_has_an_address_and_says_its_terms(name: str):
-    assert SOURCES[name].url.startswith("http")
-    assert SOURCES[name].terms
+    assert sources()[name].url.startswith("http")
+    assert sources()[name].terms
 
 
-@pytest.mark.parametrize("source", SOURCES.values(), ids=list(SOURCES))
+@pytest.mark.parametrize("source", sources().values(), ids=list(sources()))
 def test_the_list_says_all_that_the_catalogue_has(listed: str, source: Source):
     lines = listed.splitlines()
     start = lines.index(f"{source.name}: write {source.write}")

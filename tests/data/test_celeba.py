@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from layouts import by_split, levels, photograph, values
+from layouts import by_split, photograph, values
 from PIL import Image
 
 from sfumato import images
 from sfumato.data import LabelledImages, celeba, load
 from sfumato.data.readers.celeba import SHARES
 from sfumato.data.readers.official import class_splits
-from sfumato.errors import ConfigError, DataError, ImageError, SfumatoError
+from sfumato.errors import DataError, ImageError, SfumatoError
 
 HEADER = """
     5_o_Clock_Shadow Arched_Eyebrows Attractive Bags_Under_Eyes Bald Bangs Big_Lips Big_Nose Black_Hair
@@ -163,47 +163,6 @@ def test_nobody_with_enough_images_is_answered_with_the_most_there_are(root: Pat
         load(f"celeba:{root}")
 
 
-# A part of it
-
-
-@pytest.mark.parametrize("limit", [3, 8, 12, 24, 1000])
-def test_a_limit_is_never_passed_and_keeps_whole_people(root: Path, limit: int):
-    try:
-        data = people(root, limit=limit)
-    except ConfigError:
-        assert limit == 3
-        return
-    assert len(data) <= limit
-    assert set(Counter(values(data, "identity")).values()) == {3}
-
-
-def test_a_limit_of_everything_leaves_nothing_out(root: Path):
-    assert people(root, limit=24).digest == people(root).digest
-
-
-def test_a_limit_moves_nobody_to_another_split(root: Path):
-    whole, part = by_split(people(root), "identity"), by_split(people(root, limit=16), "identity")
-    assert all(part[name] <= whole[name] for name in part)
-
-
-def test_a_limit_keeps_the_shares_of_the_official_partition(root: Path):
-    data = partition(root, limit=12)
-    assert {name: len(rows) for name, rows in data.splits.items()} == {"train": 4, "validation": 4, "test": 4}
-
-
-def test_images_beyond_the_limit_need_not_be_there(root: Path):
-    kept = {f"{round(level / 10):06d}.jpg" for level in levels(partition(root, limit=6))}
-    for path in (root / "img_align_celeba").iterdir():
-        if path.name not in kept:
-            path.unlink()
-    assert len(partition(root, limit=6)) == 6
-
-
-def test_a_limit_that_nobody_fits_in_is_refused(root: Path):
-    with pytest.raises(ConfigError, match="limit=2: not one person fits, raise it"):
-        people(root, limit=2)
-
-
 # The crop
 
 
@@ -333,7 +292,7 @@ def test_an_unreadable_image_is_named(root: Path):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"crop": 0}, {"limit": 0}, {"least_images": 0}, {"split": "people"}, {"crop": "wide"}]
+    "settings", [{"crop": 0}, {"least_images": 0}, {"split": "people"}, {"crop": "wide"}]
 )
 def test_a_setting_that_cannot_work_is_named(root: Path, settings: dict[str, object]):
     with pytest.raises(SfumatoError, match=next(iter(settings))):

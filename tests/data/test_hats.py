@@ -285,7 +285,7 @@ def test_grey_photographs_are_refused(tmp_path: Path):
 def test_a_person_in_two_splits_is_named(tmp_path: Path):
     splits = itertools.cycle(["train", "test"])
     path = written(tmp_path, persons=6, photographs=3, split=lambda _: next(splits))
-    with pytest.raises(DataError, match=r"'person-0\d' is in train and in test: remove the split column"):
+    with pytest.raises(DataError, match=r"'person-0\d' is in more than one split: remove the split column"):
         hats(path, size=16)
 
 

@@ -9,10 +9,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from sfumato.cli.data import contact_sheet
 from sfumato.data.labelled import (
     Label,
     LabelledImages,
-    contact_sheet,
     draw_rows,
     label_of,
     split_by_class,

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from sfumato import data, images
 from sfumato.base.files import claim
+from sfumato.cli.data import contact_sheet
 from sfumato.data import LabelledImages, folder
-from sfumato.data.labelled import contact_sheet
 from sfumato.data.readers import stored
 from sfumato.data.readers.stored import Stored
 from sfumato.data.readers.table import write

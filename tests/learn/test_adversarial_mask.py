@@ -132,31 +132,16 @@ def test_main_and_adversarial_steps_alternate_over_the_epochs(predictor_batches:
     assert not any(adversarial_at(replace(config, adversarial=False), step) for step in range(12))
 
 
-def test_every_image_is_seen_once_an_epoch_in_batches_that_are_nearly_equal(monkeypatch: pytest.MonkeyPatch):
-    seen: list[torch.Tensor] = []
-    monkeypatch.setattr(Training, "predictor_step", lambda self, images, codes: seen.append(images))
-    data = world(50)
-    trained(data, replace(TINY, epochs=1, adversarial=False))
-    assert [len(batch) for batch in seen] == [13, 13, 12, 12]
-    assert sorted(map(bytes, torch.cat(seen).numpy())) == sorted(map(bytes, data.images.numpy()))
-
-
 # Masks
 
 
-def test_soft_masks_are_those_of_the_paper():
+def test_soft_masks_are_those_of_the_paper_and_straight_through_ones_are_0_and_1():
     scores = torch.rand(3, 1, 9, 7)
-    revealed, hidden = split(scores, count=20, selection="soft")
     top = top_pixels(scores, count=20)
-    assert torch.equal(revealed, torch.where(top, scores, 0.0))
-    assert torch.equal(hidden, torch.where(top, 0.0, scores))
-
-
-def test_straight_through_masks_are_0_and_1():
-    scores = torch.rand(3, 1, 9, 7, requires_grad=True)
-    revealed, hidden = split(scores, count=20, selection="straight-through")
-    assert torch.equal(revealed, top_pixels(scores, count=20).float())
-    assert torch.equal(hidden, 1 - revealed)
+    for selection, values in (("soft", scores), ("straight-through", torch.ones(1))):
+        revealed, hidden = split(scores, count=20, selection=selection)
+        assert torch.equal(revealed, torch.where(top, values, 0.0))
+        assert torch.equal(hidden, torch.where(top, 0.0, values))
 
 
 def test_the_straight_through_gradient_is_that_of_the_soft_scores():
@@ -259,16 +244,6 @@ def test_only_the_label_of_the_task_is_looked_at():
     assert moved(state(trained(data)), trained(others)) == set()
 
 
-# Checkpoints and artefacts
-
-
-def test_scores_are_probabilities_for_every_pixel():
-    scores = trained().scores(world(5, seed=1).images)
-    assert scores.shape == (5, 1, 16, 16)
-    assert scores.dtype == torch.float32
-    assert ((scores >= 0) & (scores <= 1)).all()
-
-
 # Mistakes
 
 
@@ -286,18 +261,6 @@ def test_what_cannot_be_trained_on_is_refused(images, settings, message: str):
         trained(world(**images), replace(TINY, **settings))
 
 
-def test_classes_that_were_never_trained_on_are_refused():
-    with pytest.raises(DataError, match="2 classes of 'colour', such as 'blue', are in no training image"):
-        trained(world(classes=2), validation=world(8))
-    with pytest.raises(DataError, match="split the data by another label"):
-        evaluate(trained(world(classes=2)), world(8))
-
-
 def test_images_of_another_size_are_refused():
     with pytest.raises(DataError, match="images of 3x20x20: this mask was trained on 3x16x16: resize them"):
         trained().scores(world(2, side=20).images)
-
-
-def test_an_unknown_label_is_refused():
-    with pytest.raises(DataError, match="no label 'color': did you mean 'colour'"):
-        train(world(), TINY, target="color")

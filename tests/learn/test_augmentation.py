@@ -206,20 +206,16 @@ def test_half_of_the_crops_are_mirrored():
 # Mixtures
 
 
-def one_hot(count: int) -> torch.Tensor:
-    return torch.eye(count)
-
-
 def test_labels_are_mixed_as_images_are():
     images = torch.rand(16, 3, 5, 5, generator=seeded())
-    mixed, shares = mixup(images, one_hot(16), seeded())
+    mixed, shares = mixup(images, torch.eye(16), seeded())
     torch.testing.assert_close(mixed, torch.einsum("nm,mchw->nchw", shares, images))
     torch.testing.assert_close(shares.sum(1), torch.ones(16))
 
 
 @pytest.mark.parametrize("count", [4, 5, 100])
 def test_each_image_is_mixed_with_three_others_and_each_is_a_partner_three_times(count: int):
-    _, shares = mixup(torch.zeros(count, 1, 1, 1), one_hot(count), seeded())
+    _, shares = mixup(torch.zeros(count, 1, 1, 1), torch.eye(count), seeded())
     assert ((shares > 0).sum(1) == 4).all()
     assert ((shares > 0).sum(0) == 4).all()
     assert (shares.diagonal() > 0).all()
@@ -227,7 +223,7 @@ def test_each_image_is_mixed_with_three_others_and_each_is_a_partner_three_times
 
 def test_weights_are_dirichlets_of_which_none_is_above_65_percent():
     count = 2000
-    _, shares = mixup(torch.zeros(count, 1, 1, 1), one_hot(count), seeded())
+    _, shares = mixup(torch.zeros(count, 1, 1, 1), torch.eye(count), seeded())
     assert shares.max() <= 0.65
     drawn = np.random.default_rng(0).dirichlet((3, 1, 1, 1), 100_000)
     own = drawn[drawn.max(1) <= 0.65][:, 0]
@@ -247,4 +243,4 @@ def test_a_policy_that_there_is_not_is_named():
 
 def test_too_few_images_are_refused():
     with pytest.raises(DataError, match="mixup mixes 4 different images, and there are 3: take larger"):
-        mixup(torch.zeros(3, 1, 1, 1), one_hot(3), seeded())
+        mixup(torch.zeros(3, 1, 1, 1), torch.eye(3), seeded())

@@ -14,8 +14,9 @@ from sfumato.dp import clipping
 from sfumato.dp.clipping import policies
 from sfumato.errors import ConfigError
 from sfumato.learn import canaries, meta
-from sfumato.learn.canaries import audit_canaries, scores_of_run, with_noise
+from sfumato.learn.canaries import audit_canaries, scores_of_run
 from sfumato.learn.meta import MetaConfig, Private
+from sfumato.learn.tasks import deal_pool
 
 IMAGE, PLACES, DELTA = (1, 12, 12), 120, 1e-5
 SETTINGS = {
@@ -27,21 +28,14 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _linear_network(monkeypatch):
-    def linear(shape, way):
-        return nn.Sequential(nn.Flatten(), nn.Linear(shape[1] * shape[2], way, bias=False))
-
-    monkeypatch.setitem(meta.NETWORKS, "fully-connected", linear)
-
-
 def config(policy="fixed", *, epsilon=1.0, tasks=PLACES, steps=2, **more):
     private = Private(epsilon=epsilon, delta=DELTA, clipping=policy, settings=SETTINGS[policy], **more)
-    return MetaConfig(way=2, shot=1, queries=1, steps=steps, tasks=tasks, private=private)
+    shape = {"way": 2, "shot": 1, "queries": 1, "network": "linear"}
+    return MetaConfig(steps=steps, tasks=tasks, private=private, **shape)
 
 
 def audited(configured, **more):
-    return audit_canaries(configured, places=PLACES, image=IMAGE, **more)
+    return audit_canaries(configured, **{"places": PLACES, "image": IMAGE} | more)
 
 
 def coins(places=PLACES):
@@ -53,10 +47,8 @@ def coins(places=PLACES):
 
 def test_each_canary_has_images_of_its_own_and_all_of_them_alike():
     data = canaries.bright(config(), places=5, image=IMAGE, seed=3)
-    training = meta.Training(data, canaries.parse("none"), with_noise(config(tasks=5), 5), "class", 3, IMAGE)
-    images = torch.stack(
-        [data.images[torch.cat(task)] for task in training._promise.pool.tasks]
-    )  # (5, 4, ...)
+    pool = deal_pool(data.label("class"), config().shape, seed=3)
+    images = torch.stack([data.images[torch.cat(task)] for task in pool.tasks])  # (5, 4, ...)
     assert (images == images[:, :1]).all()
     assert torch.equal(images[:, 0].flatten(1).argmax(1), torch.arange(5))
     assert (images.flatten(2).bool().sum(2) == 1).all()
@@ -159,23 +151,20 @@ def test_the_same_noise_in_every_step_is_convicted_by_two_runs(monkeypatch):
 # What cannot be audited
 
 
-def test_more_canaries_than_an_image_has_values_are_refused():
-    with pytest.raises(ConfigError, match="200 canaries and 144 values in an image"):
-        audit_canaries(config(tasks=200), places=200, image=IMAGE)
+def narrow(shape, way):
+    return nn.Sequential(nn.Flatten(), nn.AvgPool1d(2), nn.Linear(72, way, bias=False))
 
 
-def test_more_canaries_than_parameters_are_refused(monkeypatch):
-    narrow = lambda shape, way: nn.Sequential(nn.Flatten(), nn.AvgPool1d(2), nn.Linear(72, way, bias=False))  # noqa: E731
-    monkeypatch.setitem(meta.NETWORKS, "fully-connected", narrow)
-    with pytest.raises(ConfigError, match="take 128 canaries or fewer, or a larger network"):
-        audit_canaries(config(tasks=140), places=140, image=IMAGE)
-
-
-def test_a_training_that_samples_states_no_mu():
-    with pytest.raises(ConfigError, match="a training that samples its tasks states no mu"):
-        audited(config(tasks=PLACES // 2), of_mu=True)
-
-
-def test_what_promises_nothing_is_refused():
-    with pytest.raises(ConfigError, match="share no class, from a public clipping norm"):
-        audited(replace(config(), private=None))
+@pytest.mark.parametrize(
+    ("configured", "more", "message"),
+    [
+        (config(tasks=200), {"places": 200}, "200 canaries and 144 values in an image"),
+        (config(tasks=140), {"places": 140}, "take 128 canaries or fewer, or a larger network"),
+        (config(tasks=PLACES // 2), {"of_mu": True}, "a training that samples its tasks states no mu"),
+        (replace(config(), private=None), {}, "share no class, from a public clipping norm"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused(monkeypatch, configured, more, message):
+    monkeypatch.setitem(meta.NETWORKS, "linear", narrow)
+    with pytest.raises(ConfigError, match=message):
+        audited(configured, **more)

@@ -18,7 +18,6 @@ from sfumato.learn.classifier import ClassifierConfig, ClassifierModel, evaluate
 from sfumato.networks import ConvNet8
 from sfumato.networks.classifiers import CLASSIFIERS
 from sfumato.protect import Protection, Release, parse
-from sfumato.study.cells import non_defaults
 
 TINY = ClassifierConfig(epochs=4, batch=16, precision="float32")
 CLEAR = parse("none")
@@ -120,8 +119,7 @@ def test_the_interval_is_wilsons_over_images():
 
 
 @pytest.mark.parametrize(
-    ("network", "millions"),
-    [("resnet20", 0.27), ("convnet8", 2.88), ("resnet50", 23.5), ("resnet152", 58.1)],
+    ("network", "millions"), [("resnet20", 0.27), ("convnet8", 2.88), ("resnet50", 23.5), ("resnet152", 58.1)]
 )
 def test_the_victims_have_their_published_sizes(network: str, millions: float):
     config = ClassifierConfig(network=network, precision="float32")
@@ -140,23 +138,6 @@ def test_what_is_varied_was_released_before(varied: dict):
     plain, others = (trained(protection, replace(TINY, **each)) for each in ({}, varied))
     assert [torch.equal(each.values, world().images // 2) for each in protection.released] == [True, True]
     assert not same(plain, others)
-
-
-def test_images_and_labels_are_mixed_with_those_of_the_batch(monkeypatch: pytest.MonkeyPatch):
-    seen = []
-
-    def mixup(images, shares, generator):
-        seen.append((images, shares))
-        return images, shares
-
-    monkeypatch.setattr(classifier, "mixup", mixup)
-    model = trained(config=replace(TINY, epochs=1, mixup=True))
-    assert same(model, trained(config=replace(TINY, epochs=1)))  # one-hot labels are the labels
-    assert [images.shape for images, _ in seen] == [(16, 3, 16, 16)] * 3
-    images, shares = (torch.cat(each) for each in zip(*seen, strict=True))
-    assert 0 <= images.min() <= images.max() <= 1
-    corners = images[:, :, 0, 0]  # the colour of the class
-    assert torch.equal(shares, corners)
 
 
 # Optimisers
@@ -227,15 +208,6 @@ def test_of_a_shape_it_sees_which_pixels_are_there_and_nothing_else(tmp_path: Pa
 def test_a_protection_that_shows_all_pixels_has_no_shape():
     with pytest.raises(DataError, match="blur:radius=1 shows all pixels: its releases have no shape"):
         trained(parse("blur:radius=1"), shapes=True)
-
-
-# Artefacts
-
-
-def test_settings_that_nothing_changes_leave_the_digests_of_studies_alone():
-    assert non_defaults(ClassifierConfig(start="random")) == {}
-    config = ClassifierConfig(network="conv4", start="random", epochs=3)
-    assert non_defaults(config) == {"network": "conv4", "epochs": 3}
 
 
 # Mistakes

@@ -12,21 +12,14 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.learn import code, code_prototypes
-from sfumato.learn.code import CodeConfig, episode_loss, imbalance, release_numbers
+from sfumato.learn.code import CodeConfig, imbalance, release_numbers
 from sfumato.learn.gallery import answers_of_episodes
 from sfumato.protect.code import Code
-from sfumato.study.parts.learners.few_shot import serve_vectors
+from sfumato.study.measure.accuracy import serve_vectors
 
 QUICK: dict[str, Any] = {
-    "way": 4,
-    "shot": 2,
-    "queries": 2,
-    "epochs": 2,
-    "episodes_per_epoch": 3,
-    "validation_way": 2,
-    "validation_shot": 2,
-    "validation_queries": 2,
-    "validation_episodes": 10,
+    **{"way": 4, "shot": 2, "queries": 2, "epochs": 2, "episodes_per_epoch": 3},
+    **{"validation_way": 2, "validation_shot": 2, "validation_queries": 2, "validation_episodes": 10},
 }
 
 
@@ -159,23 +152,22 @@ def test_noise_in_training_is_on_clipped_numbers():
     assert codes.std().item() == pytest.approx(0.2, rel=0.05)
 
 
+def test_codes_are_clipped_to_the_norm_of_the_settings_and_keep_their_direction(people: data.LabelledImages):
+    tight, loose = (CodeConfig(numbers=6, norm=norm, noise=0.1) for norm in (1e-3, 1e3))
+    model, other = (code.make_untrained(people, each, target="headwear") for each in (tight, loose))
+    numbers, codes = model.infer(model.numbers, people.images), model.codes(people.images)
+    assert (numbers.norm(dim=1) > 1e-3).all()  # all of them are to be cut
+    assert codes.norm(dim=1).tolist() == pytest.approx([1e-3] * len(people), rel=1e-4)
+    assert torch.cosine_similarity(codes, numbers).min() > 1 - 1e-5
+    torch.testing.assert_close(other.codes(people.images), numbers)  # within the norm nothing changes
+
+
 def test_bits_that_repeat_each_other_or_never_change_cost_and_independent_ones_do_not():
     every = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])
     assert imbalance(every) == pytest.approx(0, abs=1e-6)
     repeated, constant = every[:, [0, 0]], torch.ones(4, 2)
     assert imbalance(repeated) == pytest.approx(1)
     assert imbalance(constant) >= 1
-
-
-def test_the_loss_of_codes_that_tell_the_classes_is_less(people: data.LabelledImages):
-    config = CodeConfig(**QUICK, bits=4, balance=0.0)
-    model = code.make_untrained(
-        people.split("train"), config, target="headwear", sensitive=[], validation=None, seed=0
-    )
-    classes = torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1], [-1, 1, -1, 1], [-1, -1, -1, -1]])
-    right, alike = classes.repeat_interleave(4, 0), torch.ones(16, 4)
-    draw = torch.Generator()
-    assert episode_loss(model, right, config, draw) < episode_loss(model, alike, config, draw)
 
 
 # Mistakes

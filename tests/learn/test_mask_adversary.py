@@ -105,14 +105,7 @@ def test_a_mask_that_is_trained_for_its_shape_tells_the_class_by_it(tmp_path):
 
 def begun(config: MaskConfig) -> Training:
     """A training in its first epoch, with the weights of a seed."""
-    card = {
-        "config": {},
-        "seed": 0,
-        "precision": "float32",
-        "shape": [3, 16, 16],
-        "classes": ["red", "blue"],
-        "target": "colour",
-    }
+    card = {"config": {}, "seed": 0, "precision": "float32", "shape": [3, 16, 16], "classes": ["red", "blue"]}
     training = Training(make_untrained(card, config, seed=0), config)
     training.start_epoch()
     return training
@@ -178,13 +171,8 @@ def test_with_next_to_no_weight_the_mask_is_that_without_an_adversary():
 
 def test_without_a_weight_nothing_is_trained_beside_the_mask():
     training = begun(replace(TINY, against=0.0))
-    assert sum(map(torch.numel, training.run.parameters)) == sum(
-        map(torch.numel, training.model.parameters())
-    )
-
-
-def test_the_adversary_is_not_in_the_artefact():
-    assert set(trained().state_dict()) == set(trained(replace(TINY, against=0.0)).state_dict())
+    assert len(training.run.parameters) == len(list(training.model.parameters()))
+    assert set(trained().state_dict()) == set(training.model.state_dict())
 
 
 def test_the_best_epoch_is_chosen_once_the_adversary_had_time(monkeypatch: pytest.MonkeyPatch):

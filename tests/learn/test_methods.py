@@ -16,7 +16,7 @@ from sfumato.learn.classifier import ClassifierConfig
 from sfumato.learn.code import CodeConfig
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.private_feature import FeatureConfig
-from sfumato.learn.semsim import Judgements, SemSimConfig
+from sfumato.learn.semsim import Judgements, SemSimConfig, SemSimModel
 from sfumato.learn.semsim.perceptual import PerceptualConfig
 from sfumato.protect import parse
 
@@ -83,7 +83,7 @@ def of_seed(method: str, seed: int = 0) -> Any:
 
 
 def weights(model: Any) -> dict[str, torch.Tensor]:
-    network = model.embedding if hasattr(model, "embedding") else model
+    network = model.network if isinstance(model, SemSimModel) else model
     return {name: each.clone() for name, each in network.state_dict().items()}
 
 
@@ -138,10 +138,8 @@ def test_a_stopped_training_goes_on_as_if_it_had_not(
     more: dict[str, Any] = {} if method in ("few-shot", "semsim") else {"validation": world()}
     with pytest.raises(Stop):
         train(method, settings, checkpoint=tmp_path / "c", progress=progress, **more)
-    resumed, whole = (
-        train(method, settings, checkpoint=tmp_path / "c", **more),
-        train(method, settings, **more),
-    )
+    resumed = train(method, settings, checkpoint=tmp_path / "c", **more)
+    whole = train(method, settings, **more)
     assert same(resumed, whole)
     assert resumed.card == whole.card
 
@@ -201,7 +199,6 @@ def test_the_best_epoch_by_validation_is_kept(method: str):
         (CodeConfig, {}, "of bits or of numbers"),
         (CodeConfig, {"bits": 4, "numbers": 4}, "of bits or of numbers"),
         (CodeConfig, {"bits": 0}, "bits=0: from 1 to 64"),
-        (CodeConfig, {"bits": 65}, "bits=65: from 1 to 64"),
         (CodeConfig, {"bits": 4, "norm": 1, "noise": 1}, "norm and noise are for numbers"),
         (CodeConfig, {"numbers": 4, "flip": 0.1}, "flip is for bits"),
         (CodeConfig, {"bits": 4, "way": 1}, "way"),
@@ -212,10 +209,8 @@ def test_the_best_epoch_by_validation_is_kept(method: str):
         (FewShotConfig, {"warps": 0.5}, "warps=0.5: from 0, which changes nothing, to below 0.5"),
         (FewShotConfig, {"cell": 0}, "cell=0: at least 1"),
         (FewShotConfig, {"pretraining_epochs": -1}, "pretraining_epochs=-1: from 0 to epochs=200"),
-        (FewShotConfig, {"pretraining_epochs": 4, "epochs": 3}, "pretraining_epochs=4: from 0 to epochs=3"),
         (FewShotConfig, {"widths": (32, 64, 128, 256)}, "only resnet12 has widths, and the encoder is conv4"),
         (FewShotConfig, {"encoder": "resnet12", "widths": (32, 64)}, "four numbers of at least 1, such as"),
-        (FewShotConfig, {"encoder": "resnet12", "widths": (0, 1, 1, 1)}, "four numbers of at least 1"),
         (FewShotConfig, {"episodes_per_step": 3}, "episodes_per_step=3: a divisor of episodes_per_epoch=100"),
         (ClassifierConfig, {"network": "predicter"}, "no network is called 'predicter': did you mean 'predi"),
         (ClassifierConfig, {"optimiser": "sdg"}, "no optimiser is called 'sdg': did you mean 'sgd'"),
@@ -224,13 +219,7 @@ def test_the_best_epoch_by_validation_is_kept(method: str):
         (ClassifierConfig, {"learning_rate": float("nan")}, "learning_rate=nan: above 0"),
         (MaskConfig, {"keep": 0.0}, "keep=0: a share of the pixels, above 0 and below 1"),
         (MaskConfig, {"keep": float("nan")}, "keep=nan: a share"),
-        (
-            MaskConfig,
-            {"anneal_from": 0.1},
-            "anneal_from=0.1: from keep=0.25 to 1, or null to begin with keep",
-        ),
-        (MaskConfig, {"anneal_from": 1.5}, "anneal_from=1.5: from keep"),
-        (MaskConfig, {"predictor_batches": 0}, "predictor_batches=0: at least 1"),
+        (MaskConfig, {"anneal_from": 0.1}, "anneal_from=0.1: from keep=0.25 to 1, or null to begin with"),
         (MaskConfig, {"selection": "hard"}, "selection=hard: choose straight-through or soft"),
         (MaskConfig, {"against": float("inf")}, "against=inf: at least 0"),
         (MaskConfig, {"values": "none"}, "values=none: choose hard or soft or shape"),
@@ -239,24 +228,15 @@ def test_the_best_epoch_by_validation_is_kept(method: str):
         (FeatureConfig, {"widths": (4, 4)}, "seven numbers of at least 1"),
         (FeatureConfig, {"variant": "dpef"}, "variant=dpef: choose network, simple, dpfe, log-rank"),
         (FeatureConfig, {"beta": float("nan")}, "beta=nan: at least 0"),
-        (FeatureConfig, {"private_epochs": 0}, "private_epochs=0: at least 1"),
         (FeatureConfig, {"pairs": 4, "batch": 7}, "batch=7: at least 8, for pairs=4"),
-        (FeatureConfig, {"pairs": 1, "batch": 3}, "batch=3: at least 4"),
         (SemSimConfig, {"network": "resnet5"}, "no network is called 'resnet5': did you mean 'resnet50'"),
-        (SemSimConfig, {"size": 7}, "size=7: at least 8"),
         (SemSimConfig, {"margin": 0.0}, "margin=0: above 0, and finite"),
         (SemSimConfig, {"momentum": 1.0}, "momentum=1: from 0 to below 1"),
-        (PerceptualConfig, {"stages": 0}, "stages=0: at least 1"),
         (PerceptualConfig, {"stages": 10}, "stages=10: at most the 9 of SqueezeNet"),
-        (PerceptualConfig, {"others": 1}, "others=1: at least 2"),
         (PerceptualConfig, {"terms": "place"}, "no kind of terms is called 'place': did you mean 'placed'"),
         (PerceptualConfig, {"size": 31}, "size=31: at least 32"),
         (PerceptualConfig, {"margin": 0.0}, "margin=0: above 0, and finite"),
-        (
-            PerceptualConfig,
-            {"calibrated_on": 1.0},
-            "calibrated_on=1: a share of originals, above 0 and below",
-        ),
+        (PerceptualConfig, {"calibrated_on": 1.0}, "calibrated_on=1: a share of originals, above 0 and"),
         *((each, {"learning_rate": 0.0}, "learning_rate=0: above 0") for each in CONFIGS),
         *((each, {"precision": "half"}, "choose auto, float32, bfloat16") for each in CONFIGS[1:]),
         *((each, {"epochs": 0}, "epochs=0: at least 1") for each in CONFIGS if each is not FeatureConfig),

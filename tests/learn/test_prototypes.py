@@ -1,11 +1,7 @@
 import pytest
 import torch
 
-from sfumato.learn.prototypes import (
-    episode_accuracies,
-    prototype_logits,
-    prototypes,
-)
+from sfumato.learn.prototypes import episode_accuracies, prototype_logits
 
 
 def normal(*shape, seed=0):
@@ -16,12 +12,6 @@ def test_logits_are_minus_the_squared_distances():
     queries, means = normal(6, 8), normal(3, 8, seed=1)
     expected = [[-float((q - p).square().sum()) for p in means] for q in queries]
     torch.testing.assert_close(prototype_logits(queries, means), torch.tensor(expected))
-
-
-def test_a_prototype_is_the_mean_of_its_support():
-    support = normal(3, 5, 8)
-    expected = torch.stack([sum(rows) / 5 for rows in support])
-    torch.testing.assert_close(prototypes(support), expected)
 
 
 @pytest.mark.parametrize("episodes", [7, 130])  # 130: more than are judged at a time

@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 from cloud import refusing
 
-from sfumato.learn.calibration import ACCEPTED, measure_refusal, threshold_of
 from sfumato.learn.code_prototypes import CodePrototypes, Spread
-from sfumato.learn.gallery import Gallery, answers_of_episodes, gallery_of_classes, mean_of
+from sfumato.learn.gallery import (
+    ACCEPTED,
+    Gallery,
+    answers_of_episodes,
+    gallery_of_classes,
+    mean_of,
+    measure_refusal,
+    threshold_of,
+)
 from sfumato.learn.refusal import Refusal
 
 SPREAD = Spread(0.1, 0.9)

@@ -21,10 +21,6 @@ from sfumato.protect import parse
 from sfumato.study.cells import non_defaults
 
 
-def shipped() -> Path:
-    return drawn.SHIPPED
-
-
 def begun(channels: int = 3) -> Conv4:
     network = Conv4(channels)
     begin(network, "drawn")
@@ -35,11 +31,11 @@ def begun(channels: int = 3) -> Conv4:
 
 
 def test_the_shipped_start_is_below_a_megabyte():
-    assert shipped().stat().st_size < 1_000_000
+    assert drawn.SHIPPED.stat().st_size < 1_000_000
 
 
 def test_the_shipped_start_was_trained_until_its_validation_was_flat():
-    curve = artefacts.read_card(shipped())["curve"]
+    curve = artefacts.read_card(drawn.SHIPPED)["curve"]
     assert max(curve[2 * len(curve) // 3 :]) < max(curve[: 2 * len(curve) // 3]) + 0.01
 
 
@@ -90,18 +86,13 @@ def test_planes_beside_the_colours_keep_their_filters():
     assert torch.equal(filters[:, :3], begun().state_dict()["blocks.0.0.weight"])
 
 
-@pytest.mark.parametrize("network", [Conv4(3, width=32), ResNet12(3)])
-def test_other_networks_keep_their_weights(network: torch.nn.Module):
+@pytest.mark.parametrize(
+    ("network", "start"), [(Conv4(3, width=32), "drawn"), (ResNet12(3), "drawn"), (Conv4(3), "random")]
+)
+def test_other_networks_keep_their_weights_and_all_do_of_a_random_start(network: torch.nn.Module, start: str):
     before = {name: each.clone() for name, each in network.state_dict().items()}
-    assert begin(network, "drawn") is None
+    assert begin(network, start) is None
     assert all(torch.equal(each, before[name]) for name, each in network.state_dict().items())
-
-
-def test_a_random_start_changes_nothing():
-    network = Conv4(3)
-    before = network.state_dict()["blocks.0.0.weight"].clone()
-    assert begin(network, "random") is None
-    assert torch.equal(network.state_dict()["blocks.0.0.weight"], before)
 
 
 @pytest.mark.parametrize("start", ["drawn", "random"])

@@ -3,11 +3,10 @@ from collections import Counter
 import pytest
 import torch
 
-from sfumato.data import LabelledImages
 from sfumato.data.labelled import Label, label_of
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError, DataError
-from sfumato.learn.tasks import disjoint_pool, overlapping_pool, poisson
+from sfumato.learn.tasks import deal_pool, overlap_of, poisson
 
 SHAPE = Shape(way=3, shot=1, queries=2)
 
@@ -23,16 +22,17 @@ def rows_of(pool):
     return [torch.cat(task).tolist() for task in pool.tasks]
 
 
-def plain(pool):
-    return [[rows.tolist() for rows in task] for task in pool.tasks]
+def most(pool):
+    """The most tasks of an image that has no copies."""
+    return overlap_of(pool, label_of([str(row) for row in range(1 + max(map(max, rows_of(pool))))]))
 
 
 def test_tasks_of_a_disjoint_pool_share_no_row_and_use_all_but_what_is_left_over():
     label = label_with(*[4] * 14)
-    pool = disjoint_pool(label, SHAPE, seed=0)
+    pool = deal_pool(label, SHAPE, seed=0)
     rows = [row for rows in rows_of(pool) for row in rows]
     assert len(pool) == 4
-    assert pool.overlap == 1
+    assert most(pool) == 1
     assert len(rows) == len(set(rows)) == 4 * 3 * 4  # two classes are left over
     for task in pool.tasks:
         assert len(task) == 3
@@ -45,24 +45,16 @@ def test_omniglot_has_as_many_disjoint_tasks_as_the_issue_says():
     # 1,028 to 1,200 training characters without rotations: "about 205 to 240" tasks of 5.
     shape = Shape(way=5, shot=1, queries=5)
     for characters, tasks in ((1028, 205), (1200, 240)):
-        assert len(disjoint_pool(label_with(*[20] * characters), shape, seed=0)) == tasks
+        assert len(deal_pool(label_with(*[20] * characters), shape, seed=0)) == tasks
 
 
-def test_the_pool_depends_on_the_classes_and_the_seed_alone():
-    label = label_with(*[3] * 9)
-    data = [
-        LabelledImages("some", torch.full((27, 1, 2, 2), value, dtype=torch.uint8), {"class": label})
-        for value in (0, 255)
-    ]
-    for make in (
-        lambda label, seed: disjoint_pool(label, SHAPE, seed=seed),
-        lambda label, seed: overlapping_pool(label, SHAPE, tasks=5, seed=seed),
-    ):
-        torch.manual_seed(1)
-        first = plain(make(data[0].label("class"), 4))
-        torch.manual_seed(2)
-        assert plain(make(data[1].label("class"), 4)) == first
-        assert plain(make(label, 5)) != first
+@pytest.mark.parametrize("tasks", [None, 5])
+def test_the_pool_depends_on_the_classes_and_the_seed_alone(tasks):
+    pools = []
+    for state, seed in ((1, 4), (2, 4), (2, 5)):
+        torch.manual_seed(state)
+        pools.append(rows_of(deal_pool(label_with(*[3] * 9), SHAPE, seed=seed, tasks=tasks)))
+    assert pools[0] == pools[1] != pools[2]
 
 
 def test_images_within_a_class_do_not_decide_which_classes_are_a_task():
@@ -70,7 +62,7 @@ def test_images_within_a_class_do_not_decide_which_classes_are_a_task():
     tasks = []
     for sizes in ([3] * 9, [3] * 8 + [4]):
         label = label_with(*sizes)
-        pool = disjoint_pool(label, SHAPE, seed=0)
+        pool = deal_pool(label, SHAPE, seed=0)
         tasks.append([[label.codes[rows[0]].item() for rows in task] for task in pool.tasks])
     assert tasks[0] == tasks[1]
 
@@ -78,11 +70,7 @@ def test_images_within_a_class_do_not_decide_which_classes_are_a_task():
 @pytest.mark.parametrize("tasks", [None, 6])
 def test_classes_that_are_too_small_are_left_out(tasks):
     label = label_with(2, 3, 3, 1, 3, 5, 3, 2, 3)
-    pool = (
-        disjoint_pool(label, SHAPE, seed=0)
-        if tasks is None
-        else overlapping_pool(label, SHAPE, tasks=tasks, seed=0)
-    )
+    pool = deal_pool(label, SHAPE, tasks=tasks, seed=0)
     used = {label.codes[row].item() for rows in rows_of(pool) for row in rows}
     assert used <= {1, 2, 4, 5, 6, 8}
     if tasks is None:
@@ -91,16 +79,16 @@ def test_classes_that_are_too_small_are_left_out(tasks):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_overlap_is_in_how_many_tasks_an_image_is_at_most(seed):
-    pool = overlapping_pool(label_with(*[3] * 8), SHAPE, tasks=10, seed=seed)
+    pool = deal_pool(label_with(*[3] * 8), SHAPE, tasks=10, seed=seed)
     counts = Counter(row for rows in rows_of(pool) for row in rows)
     assert len(pool) == 10
-    assert pool.overlap == max(counts.values()) > 1
+    assert most(pool) == max(counts.values()) > 1
     assert all(len(rows) == len(set(rows)) for rows in rows_of(pool))  # no class twice in a task
 
 
 def test_a_draw_has_different_rows_of_the_right_classes_and_mixes_the_labels():
     label = label_with(*[5] * 9)
-    pool = disjoint_pool(label, SHAPE, seed=0)
+    pool = deal_pool(label, SHAPE, seed=0)
     generator = torch.Generator().manual_seed(0)
     numbers = torch.tensor([2, 0])
     orders, used = set(), set()
@@ -122,7 +110,7 @@ def test_a_draw_has_different_rows_of_the_right_classes_and_mixes_the_labels():
 
 
 def test_nobody_drawn_gives_no_rows():
-    pool = disjoint_pool(label_with(*[3] * 9), SHAPE, seed=0)
+    pool = deal_pool(label_with(*[3] * 9), SHAPE, seed=0)
     rows = pool.draw(torch.empty(0, dtype=torch.int64), SHAPE, torch.Generator())
     assert rows.shape == (0, 3, 3)
     assert rows.dtype == torch.int64
@@ -144,18 +132,12 @@ def test_a_task_takes_part_where_its_word_is_below_the_rate():
 
 def test_each_task_has_eight_bytes_of_its_own():
     asked = []
-
-    def bits(count):
-        asked.append(count)
-        return bytes(count)
-
-    poisson(7, 0.5, bits)
+    poisson(7, 0.5, lambda count: asked.append(count) or bytes(count))
     assert asked == [56]
 
 
 def test_at_rate_1_everybody_takes_part_and_at_rate_0_nobody():
-    high = of(*[(1 << 64) - 1] * 4)
-    assert poisson(4, 1.0, high).tolist() == [0, 1, 2, 3]
+    assert poisson(4, 1.0, of(*[(1 << 64) - 1] * 4)).tolist() == [0, 1, 2, 3]
     assert poisson(4, 0.0, of(0, 0, 0, 0)).tolist() == []
 
 
@@ -174,40 +156,36 @@ def test_tasks_take_part_independently_with_the_rate():
 
 
 def test_draws_are_from_the_operating_system_unless_said_otherwise():
+    found = []
     with torch.random.fork_rng():
-        found = []
         for _ in range(2):
             torch.manual_seed(0)
             found.append(poisson(400, 0.5).tolist())
     assert found[0] != found[1]
 
 
-def test_a_pool_of_fewer_than_two_tasks_is_refused():
-    with pytest.raises(DataError, match=r"5 classes have 3 images, enough for 1 tasks of way=3"):
-        disjoint_pool(label_with(3, 3, 3, 3, 3, 2), SHAPE, seed=0)
-    with pytest.raises(ConfigError, match="tasks=1: a pool needs two or more"):
-        overlapping_pool(label_with(*[3] * 9), SHAPE, tasks=1, seed=0)
+@pytest.mark.parametrize(
+    ("sizes", "tasks", "error", "message"),
+    [
+        ((3, 3, 3, 3, 3, 2), None, DataError, "5 classes have 3 images, .* of way=3 needs 6"),
+        ([3] * 9, 1, ConfigError, "pool_tasks=1: a pool needs two or more"),
+        ((3, 3, 2), 4, DataError, "2 classes have 3 images, .* of way=3 needs 3"),
+    ],
+)
+def test_a_pool_of_too_few_tasks_or_classes_is_refused(sizes, tasks, error, message):
+    with pytest.raises(error, match=message):
+        deal_pool(label_with(*sizes), SHAPE, seed=0, tasks=tasks)
 
 
-def test_a_way_beyond_the_classes_is_refused():
-    with pytest.raises(DataError, match="2 classes have 3 images and way=3"):
-        overlapping_pool(label_with(3, 3, 2), SHAPE, tasks=4, seed=0)
-
-
-@pytest.mark.parametrize("deal", ["disjoint", "overlapping"])
-def test_copies_of_an_image_count_as_the_image(deal):
+@pytest.mark.parametrize("tasks", [None, 30])
+def test_copies_of_an_image_count_as_the_image(tasks):
     # Four turned copies of each of 40 drawings, whose classes are dealt to different tasks.
-    label = label_of(
-        [f"{character}/{turn}" for turn in range(4) for character in range(20) for _ in range(2)]
-    )
-    original = label_of(
-        [f"{character}/{drawer}" for _ in range(4) for character in range(20) for drawer in range(2)]
-    )
-    shape = Shape(way=2, shot=1, queries=1)
-    if deal == "disjoint":
-        pool = disjoint_pool(label, shape, seed=0, original=original)
-        assert disjoint_pool(label, shape, seed=0).overlap == 1
-    else:
-        pool = overlapping_pool(label, shape, tasks=30, seed=0, original=original)
+    turned = [
+        (turn, character, drawer) for turn in range(4) for character in range(20) for drawer in range(2)
+    ]
+    label = label_of([f"{character}/{turn}" for turn, character, _ in turned])
+    original = label_of([f"{character}/{drawer}" for _, character, drawer in turned])
+    pool = deal_pool(label, Shape(way=2, shot=1, queries=1), seed=0, tasks=tasks)
     found = Counter(code for task in pool.tasks for code in set(original.codes[torch.cat(task)].tolist()))
-    assert pool.overlap == max(found.values()) > 1
+    assert overlap_of(pool, original) == max(found.values()) > 1
+    assert tasks or most(pool) == 1

@@ -23,9 +23,8 @@ from sfumato.device.jobs.releasing import charge_and_release
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.learn import few_shot
-from sfumato.learn.calibration import measure_prototypes, measure_refusal
 from sfumato.learn.few_shot import FewShotConfig
-from sfumato.learn.gallery import answers_of_episodes
+from sfumato.learn.gallery import answers_of_episodes, measure_prototypes, measure_refusal
 from sfumato.networks.encoders.pretrained import on_card
 from sfumato.protect import parse
 from sfumato.protect.code import Code
@@ -34,7 +33,7 @@ from sfumato.serve.answer_tables import has_answers
 from sfumato.serve.http.app import create
 from sfumato.serve.served import Served
 from sfumato.serve.store import Store
-from sfumato.study.parts.learners.few_shot import serve_vectors
+from sfumato.study.measure.accuracy import serve_vectors
 from sfumato.wire.tables import AnswerTable
 
 CLASSES, IMAGES, WAY, SHOT, QUERIES = 12, 12, 4, 5, 4

@@ -23,7 +23,7 @@ def test_trainings_that_share_their_noise_come_out_as_one_by_one(algorithm: str)
     ]
     beside, drawn = [], {}
     for config in configs:
-        beside.append(clipping.Beside(drawings, clean, config, "class", 0, (1, 16, 16)))
+        beside.append(clipping.Beside(drawings, clean, config, "class", 0))
         beside[-1].drawn = drawn
     for _ in range(2):
         for training in beside:

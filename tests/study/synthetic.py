@@ -13,11 +13,11 @@ import numpy as np
 from PIL import Image
 
 from sfumato.learn.meta import MetaConfig
+from sfumato.study import cells as kinds
 from sfumato.study import grid
 from sfumato.study.choose import reading
-from sfumato.study.parts import kinds
-from sfumato.study.parts.kinds import examples
-from sfumato.study.parts.kinds.proved import CANDIDATES
+from sfumato.study.measure import looks
+from sfumato.study.measure.results import CANDIDATES
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import release_kind
 
@@ -132,15 +132,13 @@ def study(
             attributes=tuple(made["task"].get("attributes", ())),
         ),
         recommend=grid.Bounds(inference_at_most=(made["recommend"] or {}).get("inference_at_most", {})),
-        transfer=transfer,
-        stored=stored,
         log_rank=stored,
         reconstructions=list(reconstructions),
         meta=MetaConfig(way=5, shot=5),  # those of grid.Task
         **{key: made[key] for key in ("protections", "learners", "attacks", "seeds")},
     )
     left_out = ("many",) if today else ("many", "tells", "proved")
-    shown = [cell for spec in config.specs for cell in examples.of_recommended(config, spec)]
+    shown = [cell for spec in config.specs for cell in looks.list_examples(config, spec)]
     cells = [cell for cell in [*kinds.cells(config), *shown] if cell.kind not in left_out]
     return {**made, "cells": [_listed(cell.kind, cell.coordinates) for cell in cells]}
 

@@ -16,9 +16,8 @@ from sfumato.protect import Release, parse
 from sfumato.protect.pixels import Clear
 from sfumato.study import board, grid
 from sfumato.study.cells import Cell
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
-from sfumato.study.parts.kinds import checks
+from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.measure import checks
 from sfumato.study.records import write_rows
 
 SPEC = "blur:radius=3"
@@ -262,7 +261,7 @@ def lab(tmp_path_factory):
 )
 def test_tricks_of_a_protection_are_seen(trick, expected, lab, monkeypatch):
     monkeypatch.setitem(registry._TABLES["protections"], "own", _Own)
-    result = checks.measure(lab, Cell("checks", f"own:trick={trick}", 0))
+    result = checks.CHECKS.measure(lab, Cell("checks", f"own:trick={trick}", 0))
     assert {name: result[name] for name in expected} == expected
 
 

@@ -6,7 +6,7 @@ import inspect
 import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +20,10 @@ from sfumato.learn import few_shot, meta
 from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.lab import lab as labs
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
+from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.lab.trained import train_once
+
+HOW = ("**lab.how(", "**how")  # it has the device
 
 
 def modules() -> Iterator[ModuleType]:
@@ -65,12 +67,31 @@ def test_every_training_of_a_study_is_told_the_device():
         for where, node, called in calls(module)
         if "device" in inspect.signature(called).parameters
     ]
-    told = {where: any(each.arg == "device" for each in node.keywords) for where, node in found}
+    told = {  # by name, or by what Lab.how has
+        where: any(
+            each.arg == "device" or ast.unparse(each).startswith(("**lab.how(", "**how"))
+            for each in node.keywords
+        )
+        for where, node in found
+    }
     assert [where for where, is_told in told.items() if not is_told] == []
     assert {where.partition(": ")[2] for where in told} >= {
-        *("classifier.train", "few_shot.train", "meta.train", "undo.train_inverter"),
-        *("undo.train_restorer", "reidentify.train_recogniser"),
+        *("adversarial_mask.train", "private_feature.train", "code.train", "code.pretrain"),
+        *("undo.train_inverter", "undo.train_restorer"),
     }
+
+
+def test_models_that_cells_share_are_trained_on_the_device(tmp_path: Path):
+    lab, given = Lab(grid.parse(SETTINGS), cartoons(), tmp_path, Progress()), {}
+
+    def train(*args: Any, **how: Any) -> Any:
+        given.update(how)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_once(lab, "few-shot", SimpleNamespace(train=train), None, {}, "none", 0)
+    assert given["device"] == lab.device
+    assert given["checkpoint"].suffix == ".checkpoint"
 
 
 def test_the_networks_of_adversaries_are_on_the_device_made_or_read_again(

@@ -18,7 +18,7 @@ from sfumato.base.files import claim
 from sfumato.errors import BusyError, SfumatoError
 from sfumato.study import grid, report, run
 from sfumato.study.cells import Cell, digest_of
-from sfumato.study.lab import models
+from sfumato.study.lab import lab as labs
 from sfumato.study.records import CONTENT
 
 pytestmark = pytest.mark.xdist_group("ray")
@@ -109,8 +109,8 @@ def test_two_runs_in_one_directory_share_the_cells(alone, tmp_path):
 
 
 def test_a_network_that_another_process_makes_is_not_made_twice(tmp_path):
-    networks = models.Models(tmp_path, "data")
-    path = tmp_path / f"few-shot-{digest_of({'results': models.RESULTS, 'kind': 'few-shot', 'data': 'data'})}"
+    networks = labs.Models(tmp_path, "data")
+    path = tmp_path / f"few-shot-{digest_of({'results': labs.RESULTS, 'kind': 'few-shot', 'data': 'data'})}"
     with (
         claim(path.with_suffix(".safetensors")),
         pytest.raises(BusyError, match="another process is writing"),

@@ -8,12 +8,11 @@ from tests.study.test_values import cell, lab
 
 from sfumato.base.files import claim
 from sfumato.errors import BusyError
+from sfumato.study import cells as kinds
 from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.lab.lab import Lab
-from sfumato.study.parts import kinds
-from sfumato.study.parts.attacks import fused, reidentify, values
-from sfumato.study.parts.kinds import attack
+from sfumato.study.measure import attack, results
 from sfumato.study.selection import attacks_of
 
 SPEC = "pixelize:cell=4"
@@ -47,7 +46,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, dict[str, Any]
 
 def test_the_cell_of_all_together_makes_what_it_needs(alone: tuple[Lab, dict[str, Any]]):
     _, result = alone
-    typed = attack.Result.model_validate(result)
+    typed = results.Attack.model_validate(result)
     assert [score.classifier for score in typed.scores] == ["fusion"]
     assert {name.partition(": ")[0] for chosen in result["members"] for name in chosen} <= {
         "reidentify-adaptive",
@@ -61,38 +60,37 @@ def test_the_cells_of_attacks_read_what_it_made(
 ):
     made, _ = alone
     expected = {
-        "values": values._compare(lab(tmp_path, **QUICK), cell(SPEC)).result,
-        "adaptive": reidentify._compare(lab(tmp_path, **QUICK), cell_of("adaptive")).result,
+        "values": attack.compare_values(lab(tmp_path, **QUICK), cell(SPEC)).result,
+        "adaptive": attack._compare_images(lab(tmp_path, **QUICK), cell_of("adaptive")).result,
     }
 
     def fail(*given: object) -> None:
         raise AssertionError("it is made again")
 
-    monkeypatch.setattr(values, "_compare", fail)
-    monkeypatch.setattr(reidentify, "_compare", fail)
-    assert values.attack(made, cell_of("values")) == expected["values"]
-    assert reidentify.attack(made, cell_of("adaptive")) == expected["adaptive"]
+    monkeypatch.setattr(Lab, "release", fail)
+    assert attack.VALUES.measure(made, cell_of("values")) == expected["values"]
+    assert attack.RECOGNISER.measure(made, cell_of("adaptive")) == expected["adaptive"]
 
 
 def test_it_is_the_same_whichever_cell_comes_first(alone: tuple[Lab, dict[str, Any]], tmp_path: Path):
     made = study(tmp_path)
-    values.attack(made, cell_of("values"))
+    attack.VALUES.measure(made, cell_of("values"))
     assert len(kept(tmp_path)) == 1
-    assert fused.attack(made, cell_of("fused")) == alone[1]
+    assert attack.FUSED.measure(made, cell_of("fused")) == alone[1]
 
 
 def test_while_another_process_makes_one_of_them_it_waits(tmp_path: Path):
     made = study(tmp_path)
-    values.attack(made, cell_of("values"))
+    attack.VALUES.measure(made, cell_of("values"))
     (path,) = kept(tmp_path)
     path.unlink()
     with claim(path), pytest.raises(BusyError):
-        fused.attack(study(tmp_path), cell_of("fused"))
+        attack.FUSED.measure(study(tmp_path), cell_of("fused"))
 
 
 def test_where_nobody_fuses_nothing_is_kept(tmp_path: Path):
     made = study(tmp_path, "reidentify-adaptive", "reidentify-values")
-    values.attack(made, cell_of("values"))
+    attack.VALUES.measure(made, cell_of("values"))
     assert kept(tmp_path) == []
 
 

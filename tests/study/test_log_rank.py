@@ -11,9 +11,9 @@ from tests.study.test_run import cartoons
 
 from sfumato import protect
 from sfumato.errors import ConfigError, SpecError
+from sfumato.study import cells as kinds
 from sfumato.study import grid, run
-from sfumato.study.lab.ranks import RankConfig, attribute_accuracies, rank_privacy
-from sfumato.study.parts import kinds
+from sfumato.study.measure.log_rank import RankConfig, attribute_accuracies, rank_privacy
 from sfumato.study.report.tables import tables
 
 SPECS = ["mask:keep=0.1", "feature:variant=simple,noise=0,30", "code:bits=3"]

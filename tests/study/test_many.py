@@ -16,7 +16,7 @@ from sfumato.errors import ConfigError
 from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.choose import estimates, recommend
-from sfumato.study.parts.kinds import many
+from sfumato.study.measure import many, results
 from sfumato.study.records import Record
 from sfumato.study.report.sections import of_records
 
@@ -47,7 +47,9 @@ def study(*protections: str, **changes: Any) -> dict[str, Any]:
 
 def test_noisy_releases_tell_more_the_more_there_are(tmp_path: Path):
     made = lab(tmp_path, portraits(80, 24))
-    result = many.Result.model_validate(many.measure(made, Cell("many", "dp-pix:cell=4,epsilon=0.5", 0)))
+    result = results.Many.model_validate(
+        many.MANY.measure(made, Cell("many", "dp-pix:cell=4,epsilon=0.5", 0))
+    )
     shares = [sum(point.named) / len(point.named) for point in result.points]
     assert [point.releases for point in result.points] == [1, 3, 10]
     assert shares == sorted(shares)
@@ -56,7 +58,7 @@ def test_noisy_releases_tell_more_the_more_there_are(tmp_path: Path):
 
 
 def test_black_images_name_nobody(tmp_path: Path):
-    result = many.Result.model_validate(many.measure(lab(tmp_path), Cell("many", "block:share=1", 0)))
+    result = results.Many.model_validate(many.MANY.measure(lab(tmp_path), Cell("many", "block:share=1", 0)))
     for point in result.points:
         assert [*point.named, *point.linked] == pytest.approx([1 / result.panel] * 40, abs=1e-4)
         assert point.accepted == 0
@@ -68,10 +70,10 @@ def test_further_pictures_are_looked_at_unless_those_of_the_test_name_too_many(t
     few = torch.isin(torch.arange(len(loaded)), test) & (torch.arange(len(loaded)) % 2 == 0)
     splits = {**loaded.splits, "test": test[few[test]], "further": test[~few[test]]}
     made = lab(tmp_path, replace(loaded, splits=splits))
-    pixels = many.measure(made, Cell("many", "pixelize:cell=4", 0))
+    pixels = many.MANY.measure(made, Cell("many", "pixelize:cell=4", 0))
     assert pixels["stopped"]
     assert pixels["pictures"] == 6
-    black = many.measure(made, Cell("many", "block:share=1", 0))
+    black = many.MANY.measure(made, Cell("many", "block:share=1", 0))
     assert not black["stopped"]
     assert black["pictures"] == 12
 

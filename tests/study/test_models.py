@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sfumato import artefacts
-from sfumato.study.lab.models import Models, keep_recommended
+from sfumato.study.lab.lab import Models, keep_recommended
 
 SPEC = "dp-pix:cell=4,epsilon=3"
 

@@ -9,16 +9,14 @@ import torch
 from tests.study.test_run import SETTINGS, cartoons
 from torch import Tensor
 
+from sfumato.attack.ensemble import GALLERY, PROBES
 from sfumato.learn import code
 from sfumato.learn.code import CodeConfig
+from sfumato.study import cells as kinds
 from sfumato.study import grid
 from sfumato.study.cells import Cell
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
-from sfumato.study.lab.streams import GALLERY, PROBES
-from sfumato.study.parts import kinds
-from sfumato.study.parts.attacks import values
-from sfumato.study.parts.kinds import proved
+from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.measure import attack, proofs
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +44,9 @@ def test_the_exact_table_counts_each_release_of_a_photograph_once(spec: str, tmp
 
     lab = Counted(study_of(spec), cartoons(), tmp_path, Progress())
     (cell,) = (cell for cell in kinds.cells(lab.config) if (cell.kind, cell.protection) == ("attack", spec))
-    (table,) = (score for score in values.attack(lab, cell)["scores"] if score["classifier"] == "table")
+    (table,) = (
+        score for score in attack.VALUES.measure(lab, cell)["scores"] if score["classifier"] == "table"
+    )
     assert 0 < table["in_sample"] <= 1
     assert sorted(drawn[GALLERY]) == sorted(drawn[PROBES]) == list(range(8))
 
@@ -59,6 +59,6 @@ def test_distractors_are_no_people_of_a_proof(spec: str, tmp_path: Path):
     strangers = torch.isin(train.label("identity").codes, train.classes("identity")[:3])
     with_distractors = replace(loaded, splits={**loaded.splits, "distractors": rows[strangers]})
     lab = Lab(study_of(spec), with_distractors, tmp_path, Progress())
-    result = proved.measure(lab, Cell("proved", spec, 0))
+    result = proofs.PROVED.measure(lab, Cell("proved", spec, 0))
     assert result["people"] == people == 6
     assert min(naming["candidates"] for naming in result["naming"]) == people

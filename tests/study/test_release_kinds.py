@@ -17,14 +17,13 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, DataError, SpecError
 from sfumato.images import digest
 from sfumato.protect import Protection, release
-from sfumato.study import grid, protocol, records, report, run, specs, vocabulary
+from sfumato.study import cells as kinds
+from sfumato.study import grid, records, report, run, specs, vocabulary
 from sfumato.study.cells import Cell
 from sfumato.study.choose import frontier, use
 from sfumato.study.choose.estimates import percent
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
-from sfumato.study.parts import kinds
-from sfumato.study.parts.kinds import examples
+from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.measure import looks
 
 Registering = Callable[[str, str, Any], None]
 
@@ -420,7 +419,7 @@ def _named_first(lab: Lab, cell: Cell) -> dict[str, Any]:
 
 
 def test_an_attack_is_registered_with_its_words(tmp_path: Path, registering: Registering):
-    method = protocol.Attack(_nothing, _named_first)
+    method = kinds.Method(_nothing, _named_first)
     words = vocabulary.AttackWords("always-first", "released", True, "Names the first.", method)
     registering("adversaries", words.name, words)
     settings = {**KNOWN, "protections": PROTECTIONS[:1], "attacks": ["always-first"], "reconstructions": []}
@@ -436,7 +435,7 @@ def _of_the_commonest(lab: Lab, cell: Cell) -> dict[str, Any]:
 
 
 def test_a_learner_is_registered_with_its_words(tmp_path: Path, registering: Registering):
-    method = protocol.Learner(lambda lab: None, _nothing, _of_the_commonest)
+    method = kinds.Method(_nothing, _of_the_commonest)
     words = vocabulary.LearnerWords(
         "commonest", "who names the commonest", "Names it.", method=method, knows_classes=True
     )
@@ -513,5 +512,5 @@ def test_examples_of_a_short_code_show_releases_that_differ_if_any_do(monkeypatc
         shuffle=lambda count, seed: order,
         config=SimpleNamespace(task=SimpleNamespace(sensitive=None)),
     )
-    made = examples.measure(lab, Cell("examples", "code:bits=1", 0))["examples"]
+    made = looks.EXAMPLES.measure(lab, Cell("examples", "code:bits=1", 0))["examples"]
     assert [example["words"] for example in made] == ["0", "1", "0", "0", "0", "0"]

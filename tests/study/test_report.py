@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 
 from sfumato.base.proportions import over_people
 from sfumato.errors import DataError, MissingExtraError
+from sfumato.study import cells as kinds
 from sfumato.study import report, vocabulary
 from sfumato.study.choose.recommend import recommend
-from sfumato.study.parts import kinds
 from sfumato.study.report.charts import CLASS_LOOKS, looks
 from sfumato.study.report.sections.guarantees import success_of_judge
 from sfumato.study.report.sections.transfer import tint
@@ -928,12 +928,12 @@ def test_a_run_without_records_has_a_report_too():
     assert [one for one in page.all("svg") if one.get("class") == "chart"] == []
 
 
-@pytest.mark.parametrize("kind", [*kinds.KINDS, *kinds.ACROSS])
+@pytest.mark.parametrize("kind", kinds.KINDS)
 def test_a_kind_of_record_alone_or_all_but_it_has_a_report(kind):
     specs = ["none", "dp-pix:cell=4,epsilon=3", "feature:noise=0,dimension=10", "answer"]
     study = synthetic.study_of_kinds(transfer="protected", protections=specs)
     records = synthetic.records(study)
-    assert {one["kind"] for one in records} == {*kinds.KINDS, *kinds.ACROSS} - {"inference", "many", "checks"}
+    assert {one["kind"] for one in records} == {*kinds.KINDS} - {"inference", "many", "checks"}
     page_of(study, [one for one in records if one["kind"] == kind], draw=True)
     page_of(study, [one for one in records if one["kind"] != kind])
 

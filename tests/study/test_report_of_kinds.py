@@ -12,7 +12,7 @@ from tests.study.test_report import Page, page_of
 from sfumato.study import report, vocabulary
 from sfumato.study.choose.estimates import proofs
 from sfumato.study.choose.recommend import describe_proof, recommend
-from sfumato.study.parts.kinds.proved import CANDIDATES
+from sfumato.study.measure.results import CANDIDATES
 from sfumato.study.report.charts.families import families
 from sfumato.study.report.sections.pictures import in_words
 

@@ -16,13 +16,12 @@ from sfumato.cli.app import app
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, DataError, SpecError
 from sfumato.learn import adversarial_mask, classifier, meta
 from sfumato.networks import DlibResNet, align
+from sfumato.study import cells as kinds
 from sfumato.study import grid, report, run, vocabulary
 from sfumato.study.choose import estimates
-from sfumato.study.description import description
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
-from sfumato.study.parts import kinds
+from sfumato.study.lab.lab import Lab, Progress
 from sfumato.study.records import unpack
+from sfumato.study.run import description
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
@@ -149,7 +148,7 @@ def test_a_study_that_varies_a_setting_shares_a_folder_and_has_a_result_for_each
         "learners": ["clean"],
         "attacks": ["reidentify-values"],
     }
-    few |= {"measures": [], "tells": False, "embeddings": False, "pictures": 0, "seeds": [0]}
+    few |= {"measures": [], "tells": False, "pictures": 0, "seeds": [0]}
     varied = {**few, "vary": {"adversary.copies": [1, 2], "task.shot": [1, 2]}}
     file, run_folder = tmp_path / "mine.yaml", tmp_path / "run"
     file.write_text(json.dumps(varied))

@@ -15,7 +15,7 @@ from sfumato.protect import Release, parse
 from sfumato.protect.answer import AnswerRelease
 from sfumato.protect.release import KINDS
 from sfumato.protect.vectors import BitsRelease
-from sfumato.study.lab.streams import Releases, Remembering
+from sfumato.study.lab.lab import Remembering, open_protection
 
 NOISE = seeded_noise(0)
 DRAW = torch.Generator().manual_seed(0)
@@ -106,7 +106,7 @@ def test_what_a_noisy_code_encodes_is_remembered_and_its_noise_is_drawn_anew(tmp
     card = {"kind": "code", "config": {"encoder": "conv4", "numbers": 3}, "shape": [3, 16, 16]}
     artefacts.save(path, {f"network.{name}": part for name, part in network.state_dict().items()}, card)
     plain: Any = parse(f"code:artefact={path},norm=1,noise=0.1", takes=KINDS)
-    remembering = Releases().protection(plain.spec)
+    remembering = open_protection(plain.spec)
     images = torch.randint(0, 256, (5, 3, 16, 16), dtype=torch.uint8, generator=DRAW)
     for seed, rows in ((0, [0, 1, 2]), (1, [4, 2, 2, 0]), (2, [3])):
         values = remembering.release(images[rows], seeded_noise(seed)).values
@@ -145,13 +145,4 @@ def test_no_images_and_wrong_ones_are_the_protections_business():
 
 def test_a_protection_without_artefact_is_left_as_it_is():
     for spec in ("none", "blur:radius=2", "dp-pix:cell=2,epsilon=3"):
-        assert Releases().protection(spec) == parse(spec)
-
-
-def test_the_last_trained_protection_is_remembered_and_another_is_not_taken_for_it(monkeypatch):
-    monkeypatch.setattr("sfumato.study.lab.streams.parse", lambda spec, takes: Inverted(spec))
-    releases = Releases()
-    first = releases.protection(SPECS[0])
-    assert releases.protection(SPECS[0]) is first
-    assert releases.protection(SPECS[1]).release(pictures(1), NOISE).spec == SPECS[1]
-    assert releases.protection(SPECS[0]) is not first
+        assert open_protection(spec) == parse(spec)

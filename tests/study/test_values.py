@@ -12,18 +12,19 @@ from scipy.stats import multivariate_normal
 from sklearn.svm import SVC
 
 from sfumato import data
+from sfumato.attack import ensemble, plda
+from sfumato.attack.ensemble import GALLERY, OTHERS, PROBES
 from sfumato.data.labelled import Label, LabelledImages
+from sfumato.study import cells as kinds
 from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.choose import estimates
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
-from sfumato.study.lab.streams import GALLERY, OTHERS, PROBES
-from sfumato.study.parts import kinds
-from sfumato.study.parts.attacks import values
+from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.measure import attack
 
 SPECS = ["pixelize:cell=4", "gaussian:sigma=40", "dp-pix:cell=4,epsilon=30", "blur:radius=1", "block:share=1"]
 
+measure = attack.VALUES.measure
 EPISODE = {"way": 2, "shot": 1, "queries": 1}
 
 
@@ -98,10 +99,8 @@ def test_plda_written_anew_by_scipy_gives_the_same_figure_on_the_same_releases(
     study = lab(tmp_path, faces)
     others, names, known, who, asked, truth = seen(study, spec)
     flat = others.reshape(-1, others.shape[2])
-    model = values._learner(
-        *values.release_others(study, cell(spec), most=20_000, copies=2),
-        values.readings(study, cell(spec), study.release(cell(spec), faces.images[:1])),
-    )[2]
+    gallery, _ = study.adversaries.gallery(cell(spec))
+    model = plda.choose_reading(*gallery.learn_from(most=20_000, copies=2), attack.readings(gallery))[2]
     assert model is not None
     axes = np.linalg.svd(flat - flat.mean(0), full_matrices=False)[2][: len(model.between)]
     x = (others - flat.mean(0)) @ axes.T  # (copies, N, d)
@@ -122,7 +121,7 @@ def test_plda_written_anew_by_scipy_gives_the_same_figure_on_the_same_releases(
         gain = b @ np.linalg.inv(b + w / len(rows))
         densities.append(multivariate_normal.logpdf(probes, gain @ rows.mean(0), b + w - gain @ b))
     expected = (np.unique(who)[np.argmax(densities, 0)] == truth).mean()
-    assert top1(values.attack(study, cell(spec)))["plda"] == pytest.approx(expected, abs=0.005)
+    assert top1(measure(study, cell(spec)))["plda"] == pytest.approx(expected, abs=0.005)
     assert 0.1 < expected < 0.9
 
 
@@ -133,13 +132,13 @@ def test_the_machine_of_scikit_learn_gives_the_same_figure_on_the_same_releases(
     flat = known.reshape(-1, known.shape[2])
     machine = SVC(C=10, gamma=1 / np.median(pdist(flat, "sqeuclidean"))).fit(flat, np.tile(who, 2))
     expected = (machine.predict(asked) == truth).mean()
-    assert top1(values.attack(study, cell(spec)))["rbf"] == pytest.approx(expected, abs=0.005)
+    assert top1(measure(study, cell(spec)))["rbf"] == pytest.approx(expected, abs=0.005)
     assert 0.1 < expected < 0.9
 
 
 @pytest.mark.parametrize("spec", SPECS[:4])
 def test_people_whose_cells_differ_are_named(tmp_path: Path, spec: str):
-    result = values.attack(lab(tmp_path), cell(spec))
+    result = measure(lab(tmp_path), cell(spec))
     named = top1(result)
     assert max(named.values()) > 0.9
     assert result["chance"] == 1 / 20
@@ -148,7 +147,7 @@ def test_people_whose_cells_differ_are_named(tmp_path: Path, spec: str):
 
 
 def test_a_black_image_names_nobody(tmp_path: Path):
-    result = values.attack(lab(tmp_path), cell("block:share=1"))
+    result = measure(lab(tmp_path), cell("block:share=1"))
     assert max(top1(result).values()) <= 1 / 20
     assert not [name for name in top1(result) if name.startswith("plda")]  # there is nothing to learn
 
@@ -157,7 +156,7 @@ def test_large_releases_are_read_as_means_which_is_recorded_beside_the_names_tha
     tmp_path: Path,
 ):
     study = lab(tmp_path)
-    small, large = (values.attack(study, cell(spec))["scores"] for spec in (SPECS[0], "blur:radius=1"))
+    small, large = (measure(study, cell(spec))["scores"] for spec in (SPECS[0], "blur:radius=1"))
     assert {score.get("reading", "") for score in small} == {""}
     assert {score["reading"] for score in large} == {"2x2 means"}  # 3,072 numbers are above 2,048
     assert {score["classifier"] for score in large} == {score["classifier"] for score in small} - {"table"}
@@ -165,10 +164,7 @@ def test_large_releases_are_read_as_means_which_is_recorded_beside_the_names_tha
 
 def test_noise_on_every_pixel_is_read_as_means_over_larger_squares_as_well(tmp_path: Path):
     study = lab(tmp_path)
-    readings = {
-        spec: list(values.readings(study, cell(spec), study.release(cell(spec), study.test.images[:1])))
-        for spec in SPECS[:4]
-    }
+    readings = {spec: list(attack.readings(study.adversaries.gallery(cell(spec))[0])) for spec in SPECS[:4]}
     assert readings == {
         "pixelize:cell=4": [""],
         "gaussian:sigma=40": [", on 2x2 means", ", on 4x4 means"],
@@ -179,17 +175,17 @@ def test_noise_on_every_pixel_is_read_as_means_over_larger_squares_as_well(tmp_p
 
 def test_of_two_readings_that_is_used_by_which_people_are_named_who_were_held_out(tmp_path: Path):
     study = lab(tmp_path)
-    learned, others = values.release_others(study, cell(SPECS[0]), most=20_000, copies=2)
+    learned, others = study.adversaries.gallery(cell(SPECS[0]))[0].learn_from(most=20_000, copies=2)
     draw = torch.Generator().manual_seed(0)
     nothing = torch.rand(len(others), 3, generator=draw)
-    readings = {"nothing": lambda released: nothing, "": values._means(1)}
-    words, reading, model = values._learner(learned, others, readings)
+    readings = {"nothing": lambda released: nothing, "": attack.means(1)}
+    words, reading, model = plda.choose_reading(learned, others, readings)
     assert (words, reading) == ("", readings[""])
     assert model is not None
 
 
 def test_the_figures_repeat(tmp_path: Path):
-    one, two = (values.attack(lab(tmp_path), cell(SPECS[2])) for _ in range(2))
+    one, two = (measure(lab(tmp_path), cell(SPECS[2])) for _ in range(2))
     assert one == two
 
 
@@ -214,8 +210,8 @@ def test_what_decides_the_figures_is_in_the_digest_and_no_more(
 def test_of_too_many_training_images_some_people_are_learned_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(values, "_LEARNED", 100)
-    result = values.attack(lab(tmp_path), cell(SPECS[2]))
+    monkeypatch.setattr(ensemble, "_LEARNED", 100)
+    result = measure(lab(tmp_path), cell(SPECS[2]))
     assert result["learned_from"] == 12 * 8  # of 20 people with 8 photographs each
 
 

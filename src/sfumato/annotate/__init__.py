@@ -1,6 +1,6 @@
-"""The annotation page, on which people name the things they recognise in reconstructions; its results."""
+"""Pages on which people name the things they recognise in reconstructions; their results."""
 
 from sfumato.annotate.campaign import CampaignConfig, Pair, draw_balanced, read_pairs
-from sfumato.annotate.store import Store, create
+from sfumato.annotate.folder import Campaign, create
 
-__all__ = ["CampaignConfig", "Pair", "Store", "create", "draw_balanced", "read_pairs"]
+__all__ = ["Campaign", "CampaignConfig", "Pair", "create", "draw_balanced", "read_pairs"]

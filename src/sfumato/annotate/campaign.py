@@ -7,8 +7,8 @@ and say whether both show the same; some of these pairs, the decoys, do not belo
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -18,9 +18,7 @@ from sfumato.data.readers.listing import read_rows
 from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError, DataError, did_you_mean
 
-CHOOSE, SAME = "choose", "same"
-TASKS = (CHOOSE, SAME)
-
+CHOOSE, SAME = TASKS = ("choose", "same")
 CANNOT_TELL = "cannot tell"
 THE_SAME, DIFFERENT = "same", "different"
 
@@ -34,16 +32,14 @@ _OPTIONS_STREAM, _DECOYS_STREAM, _ORDER_STREAM, _BALANCE_STREAM = range(4)
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignConfig:
-    """The questions, and the number of annotators.
+    """The questions, and the number of annotators, who answer every item.
 
     Attributes:
         task: "choose", the class of a reconstruction among several, or "same", whether original and
             reconstruction show the same.
-        annotators: the number who answer every item; 5 in the paper.
-        options: for "choose": classes that an item offers, including the true one; 20 in the paper.
+        options: for "choose": classes that an item offers, including the true one.
         decoys: for "same": the share of items whose reconstruction is of another original. The paper has
             some, without a number.
-        seed: for options, decoys and orders.
     """
 
     task: str
@@ -69,14 +65,9 @@ class CampaignConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A reconstruction and its original.
+    """The files of an original and of its reconstruction by an attack on `model`, or on another group.
 
-    Attributes:
-        original: image file.
-        reconstruction: image file.
-        true_class: the content of the original: a class, or a person.
-        model: the attacked model, or another group for comparing results.
-        source: the data set. Options and decoys are drawn within one source.
+    `true_class`: what the original shows, a class or a person. Options and decoys are drawn within a source.
     """
 
     original: Path
@@ -88,11 +79,16 @@ class Pair:
 
 @dataclass(frozen=True)
 class Item:
-    """One question: the images shown, and the answers offered in addition to "cannot tell"."""
+    """One question, with the answers offered in addition to "cannot tell".
+
+    `key` and `images` are its name on a page, which tells nothing, and what it shows, as files of a campaign.
+    """
 
     pair: Pair
     options: tuple[str, ...]
     decoy: bool = False
+    key: str = ""
+    images: tuple[str, ...] = ()
 
     @property
     def right(self) -> str:
@@ -105,9 +101,7 @@ class Item:
 def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
     """Read a CSV with a header of COLUMNS; image files are below its folder, see sfumato.base.files.below.
 
-    Raises:
-        DataError: no such file, a missing column, no rows, or a row with an empty value or a file
-            that does not exist, named by its line.
+    A row with an empty value, or a file that does not exist, is a DataError that names its line.
     """
     path = Path(path)
     _, rows = read_rows(path, columns=COLUMNS, of="reconstruction")
@@ -117,66 +111,28 @@ def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
         for file in files:
             if not file.is_file():
                 raise DataError(f"{line}: {file}: no such file: correct or remove the row")
-        original, reconstruction = files
-        pairs.append(
-            Pair(
-                original=original,
-                reconstruction=reconstruction,
-                true_class=row["class"],
-                model=row["model"],
-                source=row["source"],
-            )
-        )
+        named = {"true_class": row["class"], "model": row["model"], "source": row["source"]}
+        pairs.append(Pair(original=files[0], reconstruction=files[1], **named))
     return pairs
 
 
 def draw_balanced(pairs: Sequence[Pair], count: int, *, seed: int) -> list[Pair]:
     """Draw pairs, balanced over sources and models, and over many originals.
 
-    People cannot answer as many questions in an hour as attacks rebuild images. Sources and models take
-    turns, each with the pair whose original was drawn least so far, ties by chance; so the counts of two
-    models of one source differ by at most one while both have pairs left.
-
-    Args:
-        pairs: all pairs.
-        count: the number to draw.
-        seed: for the draw.
-
-    Raises:
-        ConfigError: count is below 1.
-        DataError: there are fewer pairs than count.
+    Sources take turns, and in each its models, with the pair whose original was drawn least, ties by chance.
     """
     if count < 1:
         raise ConfigError(f"a campaign of {count} pairs: ask about at least 1 (such as 200)")
     if len(pairs) < count:
         raise DataError(f"{count} pairs are to be drawn from {len(pairs)}: ask about fewer")
-    order = torch.randperm(len(pairs), generator=_generator(seed, _BALANCE_STREAM)).tolist()
-    left: dict[str, dict[str, list[Pair]]] = defaultdict(lambda: defaultdict(list))  # source -> model
-    for place in order:
-        left[pairs[place].source][pairs[place].model].append(pairs[place])
-    turns = {source: _in_turn(models) for source, models in sorted(left.items())}
-    drawn: list[Pair] = []
-    while len(drawn) < count:
-        for source in list(turns):
-            pair = next(turns[source], None)
-            if pair is None:
-                del turns[source]
-            elif len(drawn) < count:
-                drawn.append(pair)
+    order = torch.randperm(len(pairs), generator=_generator(seed, _BALANCE_STREAM))
+    left, drawn, times = [pairs[row] for row in order], [], Counter[object]()
+    for _ in range(count):
+        groups = [[each.source, (each.source, each.model), each.original] for each in left]
+        pair = left.pop(min(range(len(left)), key=lambda row: [times[group] for group in groups[row]]))
+        times.update([pair.source, (pair.source, pair.model), pair.original])
+        drawn.append(pair)
     return drawn
-
-
-def _in_turn(models: dict[str, list[Pair]]) -> Iterator[Pair]:
-    """Yield a pair of each model in turn, of the original drawn least."""
-    times: Counter[Path] = Counter()
-    while models:
-        for model in sorted(models):
-            pair = min(models[model], key=lambda each: times[each.original])
-            models[model].remove(pair)
-            times[pair.original] += 1
-            if not models[model]:
-                del models[model]
-            yield pair
 
 
 def items(pairs: Sequence[Pair], config: CampaignConfig) -> list[Item]:
@@ -188,10 +144,6 @@ def items(pairs: Sequence[Pair], config: CampaignConfig) -> list[Item]:
     "same": one item for each pair, followed by decoys up to the share `decoys` of all, at least one. A decoy
     shows the reconstruction of another original of the same source AND of another class: whether an annotator
     thinks of "the same picture", "person" or "category", it is not the same.
-
-    Raises:
-        DataError: no pairs, a source with one class if options or decoys are drawn, or a class named like an
-            answer.
     """
     if not pairs:
         raise DataError("a campaign has no pairs: list at least one reconstruction")
@@ -207,9 +159,7 @@ def items(pairs: Sequence[Pair], config: CampaignConfig) -> list[Item]:
 
 def order(count: int, annotator: int, *, seed: int) -> list[int]:
     """Return the random order of all items for one annotator."""
-    generator = _generator(seed, _ORDER_STREAM, annotator)
-    places: list[int] = torch.randperm(count, generator=generator).tolist()
-    return places
+    return torch.randperm(count, generator=_generator(seed, _ORDER_STREAM, annotator)).tolist()
 
 
 def _choices(pairs: Sequence[Pair], classes: dict[str, list[str]], config: CampaignConfig) -> list[Item]:
@@ -243,15 +193,7 @@ def _decoys(pairs: Sequence[Pair], config: CampaignConfig) -> list[Pair]:
                 "made: add pairs of other classes, or set decoys=0"
             )
         other = others[int(torch.randint(len(others), (), generator=generator))]
-        made.append(
-            Pair(
-                original=mine.original,
-                reconstruction=other.reconstruction,
-                true_class=mine.true_class,
-                model=other.model,
-                source=mine.source,
-            )
-        )
+        made.append(replace(mine, reconstruction=other.reconstruction, model=other.model))
     return made
 
 

@@ -9,34 +9,30 @@ correlation with annotators should be compared with their self-agreement: `split
 """
 
 import math
+import os
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from pathlib import Path
+from statistics import mean
 
 import torch
 from torch import Tensor
 
+from sfumato.assess.pairs import Measure, Pair, Pairs, measure
+from sfumato.data.readers.listing import read_rows, source_of, truth_of
 from sfumato.errors import DataError
-
-NO_MAJORITY: Final = None
 
 RESAMPLES = 10_000
 _SPLITS = 100
 _RESAMPLES_OF_A_SPLIT = 1000
+_EQUAL = 100.0  # dB, of images that are equal
 _LEAST_MODELS = 3  # two are always ranked equally or in reverse
-
-_Answer = TypeVar("_Answer", bound=Hashable)
 
 
 @dataclass(frozen=True)
 class Correlation:
-    """A rank correlation, from -1 to 1.
-
-    Attributes:
-        value: the correlation.
-        low, high: its 95% interval over models: percentiles of the bootstrap (Efron 1979).
-    """
+    """A rank correlation, and its 95% interval over models: percentiles of the bootstrap (Efron 1979)."""
 
     value: float
     low: float
@@ -76,9 +72,6 @@ def rank_correlations(
         scores: (n,) one score a model; infinite ones are ranked like others.
         people: (n,) the share of its reconstructions that people recognise.
         generator: draws the models of the 10,000 resamples.
-
-    Raises:
-        DataError: unequal lengths, fewer than 3 models, a score that is not a number, or all scores equal.
     """
     ours, theirs = order_pairs("scores", scores), order_pairs("people", people)
     if len(ours) != len(theirs):
@@ -115,9 +108,6 @@ def split_half_reliability(judged: Tensor, *, generator: torch.Generator) -> Ran
 
     Returns:
         both coefficients for all J, with intervals over models and splits.
-
-    Raises:
-        DataError: fewer than 3 models or 2 columns, values that are not numbers, or halves without a ranking.
     """
     if judged.ndim != 2 or len(judged) < _LEAST_MODELS or judged.shape[1] < 2:
         raise DataError(
@@ -178,18 +168,10 @@ def krippendorff_alpha(answers: Sequence[Sequence[Hashable | None]]) -> float | 
     return 1 - disagreement * (every.total() - 1) / by_chance if by_chance else None
 
 
-def majority(answers: Sequence[Sequence[_Answer | None]]) -> list[_Answer | None]:
-    """Return the majority answer to each item; NO_MAJORITY for a tie, or without answers.
-
-    Args:
-        answers: as for krippendorff_alpha.
-    """
-    found: list[_Answer | None] = []
-    for item in answers:
-        given = Counter(answer for answer in item if answer is not None)
-        most = given.most_common(1)
-        found.append(most[0][0] if most and 2 * most[0][1] > given.total() else NO_MAJORITY)
-    return found
+def majority(answers: Sequence[str]) -> str | None:
+    """Return the answer of more than half to an item; None for a tie, or without answers."""
+    most = Counter(answers).most_common(1)
+    return most[0][0] if most and 2 * most[0][1] > len(answers) else None
 
 
 def _unequal_pairs(counts: Counter[Hashable]) -> int:
@@ -251,3 +233,113 @@ def correlate(ours: Tensor, theirs: Tensor, times: Tensor) -> Tensor:
     )
     tau = pairs(ours * theirs) / (pairs(ours.square()) * pairs(theirs.square())).sqrt()
     return torch.stack([rho, tau])
+
+
+@dataclass(frozen=True)
+class Judged(Pair):
+    """A pair that people judged: its data set, the attacked model, and whether most recognised it."""
+
+    source: str
+    model: str
+    recognised: bool
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The models of one data set, ranked by people and by measures.
+
+    Attributes:
+        recognised: model -> the share of its pairs that people recognise.
+        pairs: of all models.
+        measures: measure -> its correlations with people, 1 for the same order; None if either has no order.
+        reliability: of the order by people, see split_half_reliability; None if there is none.
+    """
+
+    recognised: dict[str, float]
+    pairs: int
+    measures: dict[str, RankCorrelations | None]
+    reliability: RankCorrelations | None
+
+
+def read(path: str | os.PathLike[str], columns: Sequence[str] = ()) -> tuple[list[Judged], list[list[float]]]:
+    """Read the judged pairs of a CSV of `sfumato annotate export`, and the numbers of more columns."""
+    needed = ("original", "reconstruction", "model", "source", *columns)
+    _, rows = read_rows(path, columns=needed, of="judged pair")
+    rows = [(line, row) for line, row in rows if row.get("recognised")]
+    if not rows:
+        raise DataError(f"{path}: no row has a value of 'recognised': let people answer, and export it again")
+    judged, numbers = [], []
+    for line, row in rows:
+        original, other = (str(Path(path).parent / row[each]) for each in ("original", "reconstruction"))
+        said = truth_of(line, row)
+        judged.append(Judged("", original, other, source_of(row), row["model"], said))
+        for column in columns:
+            try:
+                numbers.append(float(row[column]))
+            except ValueError:
+                raise DataError(f"{line}: {column}={row[column]!r}: write a number") from None
+    return judged, [numbers[at :: len(columns)] for at in range(len(columns))]
+
+
+def scores(
+    judged: Sequence[Judged], measures: Sequence[Measure], *, resize: bool = False
+) -> dict[str, list[float]]:
+    """Measure all pairs: measure -> values, turned so that they rise as images are more alike."""
+    found = measure(Pairs(judged), measures, resize=resize)
+    if found.failures:
+        raise DataError(found.failures[0])
+    values = {each.name: each.alike * found.values[each.name] for each in measures}
+    return {name: of.clamp(max=_EQUAL).tolist() for name, of in values.items()}
+
+
+def rank(
+    judged: Sequence[Judged], scores: Mapping[str, Sequence[float]], *, seed: int = 0
+) -> dict[str, Ranking]:
+    """Compare measures with people: data set -> rankings of its models.
+
+    For the reliability as many pairs of each model count as that with fewest has, in the order of originals.
+
+    Args:
+        judged: at least 3 models of each data set.
+        scores: measure -> a number for each pair, higher for what people should recognise; a measure with a
+            NaN is left out of the data set.
+        seed: draws the intervals, and the halves of the judgements.
+    """
+    return {
+        source: _rank(source, judged, scores, seed) for source in sorted({each.source for each in judged})
+    }
+
+
+def _rank(source: str, judged: Sequence[Judged], scores: Mapping[str, Sequence[float]], seed: int) -> Ranking:
+    of: dict[str, list[int]] = {}
+    for row in sorted(range(len(judged)), key=lambda row: judged[row].original):
+        if judged[row].source == source:
+            of.setdefault(judged[row].model, []).append(row)
+    if len(of) < 3:
+        raise DataError(f"{source}: its models are {', '.join(of)}: a ranking needs 3 or more")
+
+    def means(values: Sequence[float]) -> list[float]:
+        return [mean(values[row] for row in rows) for rows in of.values()]
+
+    def draws() -> torch.Generator:
+        return torch.Generator().manual_seed(seed)
+
+    def correlate(ours: list[float]) -> RankCorrelations | None:
+        alike = len(set(ours)) == 1 or len(set(people)) == 1
+        return None if alike else rank_correlations(ours, people, generator=draws())
+
+    said = [float(each.recognised) for each in judged]
+    people = means(said)
+    ranked = {name: means(values) for name, values in scores.items()}
+    least = min(map(len, of.values()))
+    try:
+        halved = torch.tensor([[said[row] for row in rows[:least]] for rows in of.values()])
+        reliability = split_half_reliability(halved, generator=draws())
+    except DataError:  # one pair of a model, or halves without an order
+        reliability = None
+    return Ranking(
+        dict(zip(of, people, strict=True)),
+        sum(map(len, of.values())),
+        {name: correlate(ours) for name, ours in ranked.items() if not any(map(math.isnan, ours))},
+        reliability,
+    )

@@ -19,12 +19,7 @@ ENOUGH = 2048  # images in each set
 
 @dataclass(frozen=True)
 class Frechet:
-    """A Fréchet distance, and its number of images.
-
-    Attributes:
-        distance: squared, as usually reported; 0 for sets with equal mean and covariance.
-        images: the number in the smaller set.
-    """
+    """A Fréchet distance, squared as usually reported, and the number of images in the smaller set."""
 
     distance: float
     images: int
@@ -49,12 +44,7 @@ def frechet_distance(first: Tensor, second: Tensor) -> Frechet:
     needs no root of rounding errors. With more images than D, the triangle of the QR decomposition of A
     replaces A: it has the same AᵀA. Computed in float64.
 
-    Args:
-        first, second: (N, D) and (M, D) float features, two images or more each.
-
-    Raises:
-        ConfigError: the shapes do not fit.
-        DataError: fewer than two images, or features that are not finite.
+    `first`, `second`: (N, D) and (M, D) float features, finite, of two images or more each.
     """
     if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
         raise ConfigError(
@@ -84,9 +74,6 @@ class Moments:
         Source: Chan, Golub & LeVeque 1979, for one feature: the squares around the common mean of N and n
         numbers are those around their two means, plus N·n / (N + n) times the squared difference of the
         means. Here that is one more row of A.
-
-        Raises:
-            DataError: features are not finite.
         """
         if not bool(features.isfinite().all()):
             raise DataError("features that are not finite have no Fréchet distance: check their images")

@@ -76,9 +76,6 @@ def log_ranks(log_posteriors: Tensor, identities: Tensor) -> Ranks:
     Args:
         log_posteriors: (N, c), up to a constant for each row; -inf for excluded identities.
         identities: (N,) int64, the column of the right identity.
-
-    Raises:
-        DataError: NaN, a single identity, or missing columns.
     """
     if log_posteriors.ndim != 2 or identities.shape != log_posteriors.shape[:1]:
         raise DataError(
@@ -143,12 +140,7 @@ def normal_anonymity(mean: float, deviation: float, share: float) -> float:
     counts instead. (The paper has 0.88 for a mean of 0.3, a deviation of 0.25 and a share of 0.1; it is
     0.79.)
 
-    Args:
-        mean, deviation: of r / c.
-        share: of the identities, 0 to 1.
-
-    Raises:
-        ConfigError: the share is not between 0 and 1.
+    `mean`, `deviation`: of r / c.
     """
     if not 0 <= share <= 1:
         raise ConfigError(f"share={share:g}: from 0 to 1, of the identities")
@@ -158,7 +150,7 @@ def normal_anonymity(mean: float, deviation: float, share: float) -> float:
 
 
 def guessing(identities: int) -> float:
-    """Return the log-rank privacy of blind guessing: ln(c!) / (c ln c). Raises DataError below 2."""
+    """Return the log-rank privacy of blind guessing: ln(c!) / (c ln c)."""
     _check_count(identities)
     return math.lgamma(identities + 1) / (identities * math.log(identities))
 
@@ -169,9 +161,6 @@ def judge(log_posteriors: Tensor | Iterable[Tensor], identities: Tensor) -> LogR
     Args:
         log_posteriors: (N, c), or an iterable of its rows in parts.
         identities: (N,) int64, the column of the right identity.
-
-    Raises:
-        DataError: as log_ranks; or missing or surplus rows.
     """
     parts = [log_posteriors] if isinstance(log_posteriors, Tensor) else log_posteriors
     ranks, start = [], 0
@@ -196,12 +185,7 @@ def judge_features(
 ) -> LogRank:
     """Compute the log-rank privacy against a kernel density, and the 1-nearest-neighbour error.
 
-    Args:
-        train_features, train_identities, test_features, priors: see density_log_posteriors.
-        test_identities: (M,) int64, each of which is a training identity.
-
-    Raises:
-        DataError: as density_log_posteriors; or an identity is only in the test features.
+    Arguments: see density_log_posteriors; (M,) int64 `test_identities` are training identities, too.
     """
     known = train_identities.unique()
     foreign = ~torch.isin(test_identities, known)
@@ -234,10 +218,6 @@ def density_log_posteriors(
 
     Yields:
         (m, c) float64, in the order of the test features, the columns in ascending order of the codes.
-
-    Raises:
-        DataError: features that are not numbers or have other dimensions, one identity, or one with a single
-            feature.
     """
     if priors not in PRIORS:
         raise ConfigError(f"priors={priors}: choose {' or '.join(PRIORS)}")
@@ -285,11 +265,8 @@ def nearest_neighbour_error(
 class Superiority:
     """The additional privacy of one curve over another, at accuracies that both reach.
 
-    True if it is more at every one of them (Osia et al. 2018, Definition 11), and there are several.
-
-    Attributes:
-        low, high: the accuracies that both reach.
-        least, mean, most: privacy of the one minus privacy of the other, over these.
+    True if it is more at every one of them (Osia et al. 2018, Definition 11), and there are several. `low`
+    and `high` are these accuracies; `least`, `mean`, `most`: privacy of the one minus the other's there.
     """
 
     low: float
@@ -309,11 +286,7 @@ def superior(curve: Sequence[tuple[float, float]], other: Sequence[tuple[float, 
     that another beats in both, and measured accuracies need not fall as noise grows. Between points privacy
     is interpolated.
 
-    Args:
-        curve, other: (accuracy, privacy) for each amount of noise, in any order.
-
-    Raises:
-        DataError: they have no common accuracy, or a point is not a number.
+    `curve`, `other`: (accuracy, privacy) for each amount of noise, in any order.
     """
     one, two = _best_of_each(curve), _best_of_each(other)
     low, high = max(one[0, 0], two[0, 0]), min(one[-1, 0], two[-1, 0])
@@ -417,13 +390,9 @@ def _whiten(train: Tensor, identities: Tensor, test: Tensor) -> tuple[Tensor, Te
 
 
 def _log_densities(points: Tensor, kernels: Tensor, codes: Tensor, counts: Tensor) -> Iterator[Tensor]:
-    """Yield the ln of normalised sums of exp(points @ kernels) over the kernels of each identity.
+    """Yield the ln of normalised sums of exp((M, D) points @ (N, D) kernels) over those of each identity.
 
-    Args:
-        points: (M, D).
-        kernels: (N, D).
-        codes: (N,), the column of each kernel.
-        counts: (c,), the number of kernels of each column.
+    `codes`: (N,), the column of each kernel. `counts`: (c,), the number of kernels of each column.
     """
     c, most = len(counts), int(counts.max())
     rows = max(1, min(_ROWS, (1 << 21) // c, _CELLS // most))

@@ -1,15 +1,13 @@
-"""Compare two folders: every pair of images by every measure, and the pairs that leak most."""
+"""Compare two folders: every pair of images by every measure, and the pair that leaks most."""
 
 import math
 import os
 import re
 import sys
-import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,48 +19,22 @@ from sfumato import images
 from sfumato.assess import similarity
 from sfumato.assess.frechet import Frechet, Moments, distance_between
 from sfumato.assess.perceptual import Perceptual
-from sfumato.base.files import MOST_TABLE, parse_json, printable, read_regular, whole, write_rows
+from sfumato.base.files import MOST_TABLE, parse_json, read_regular, whole, write_rows
 from sfumato.errors import ConfigError, DataError, ImageError, needs_extra
 from sfumato.networks import MTCNN, MobileFaceNet, align
 
 _NAMED = 3  # names listed in an error
 _VALUES = 1 << 20  # values of originals in one step: SSIM takes 500 bytes for each
 _FACE = (112, 96)
-_SHOWN, _COLUMNS = 24, 6  # pairs in a picture
-_THUMBNAIL = 160  # pixels
-_LETTERS = 22  # characters of a name in a picture
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pair:
-    """An original and its counterpart, under their common name."""
+    """The file of an original and that of its counterpart, under their common name."""
 
     name: str
-    original: Path
-    other: Path
-
-
-class _Listed(Sequence[Pair]):
-    """Pairs of two folders, created on demand: as paths they would take a kilobyte each."""
-
-    def __init__(self, folders: tuple[Path, Path], names: list[str], suffixes: list[tuple[str, str]]) -> None:
-        self._folders, self._names, self._suffixes = folders, names, suffixes
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, row: Any) -> Any:
-        """Return the pair with that index."""
-        name = self._names[row]
-        original, other = (
-            folder / f"{name}{suffix}"
-            for folder, suffix in zip(self._folders, self._suffixes[row], strict=True)
-        )
-        return Pair(name, original, other)
-
-    def choose(self, rows: list[int]) -> "_Listed":
-        """Select pairs by index."""
-        return _Listed(self._folders, [self._names[i] for i in rows], [self._suffixes[i] for i in rows])
+    original: str
+    other: str
 
 
 @dataclass(frozen=True)
@@ -86,14 +58,8 @@ class Pairs:
 def find(originals: str | os.PathLike[str], others: str | os.PathLike[str], *, common: bool = False) -> Pairs:
     """Pair the images below two folders by their path without the suffix, without hidden files.
 
-    Args:
-        originals: the one folder.
-        others: reconstructions; or a release of `sfumato protect` with its manifest.
-        common: allow images without a partner, and skip them.
-
-    Raises:
-        DataError: no such folder, no images, two images of one name in a folder, images without a partner, a
-            release with renamed files, or a damaged manifest.
+    `others` are reconstructions, or a release of `sfumato protect` with its manifest. With `common` images
+    without a partner are left out; otherwise they are a DataError.
     """
     spec, cell = _release(Path(others))
     ours, theirs = _list(Path(originals)), _list(Path(others))
@@ -106,9 +72,7 @@ def find(originals: str | os.PathLike[str], others: str | os.PathLike[str], *, c
             f"{others} have no partner of the same name, such as {', '.join(lonely[:_NAMED])}: "
             + ("compare only the pairs with --common" if names else "name folders with the same file names")
         )
-    kinds: dict[tuple[str, str], tuple[str, str]] = {}  # shared tuples save memory
-    suffixes = [kinds.setdefault(kind, kind) for kind in ((ours[name], theirs[name]) for name in names)]
-    rows = _Listed((Path(originals), Path(others)), names, suffixes)
+    rows = [Pair(name, f"{originals}/{name}{ours[name]}", f"{others}/{name}{theirs[name]}") for name in names]
     return Pairs(rows, len(lonely), spec, cell)
 
 
@@ -269,10 +233,6 @@ def measure(
         measures: at least one.
         resize: resize the other image of a pair to its original's size (Lanczos).
         report: called regularly with the number of pairs done.
-
-    Raises:
-        DataError: images of a pair have different sizes, or no pair could be read.
-        ConfigError: images are too small for a measure.
     """
     # Allocated at once: a tensor for each step takes more than its numbers.
     columns = {each.name: torch.empty(len(pairs.rows), dtype=torch.float64) for each in measures}
@@ -289,16 +249,8 @@ def measure(
     told = list(failures.values())
     if not done:
         raise DataError(f"none of {len(pairs.rows)} pairs could be read; the first: {told[0]}")
-    return Scores(
-        _without(pairs.rows, failures), {name: column[:done] for name, column in columns.items()}, told
-    )
-
-
-def _without(rows: Sequence[Pair], left_out: Collection[int]) -> Sequence[Pair]:
-    if not left_out:
-        return rows
-    kept = [row for row in range(len(rows)) if row not in left_out]
-    return rows.choose(kept) if isinstance(rows, _Listed) else [rows[row] for row in kept]
+    rows = [pair for row, pair in enumerate(pairs.rows) if row not in failures] if failures else pairs.rows
+    return Scores(rows, {name: column[:done] for name, column in columns.items()}, told)
 
 
 def _batches(
@@ -379,21 +331,12 @@ def summarise(scores: Scores, measure: Measure) -> Summary:
     count, mean, half = len(values), values.mean().item(), float("nan")
     if count > 1:
         half = t.ppf(0.975, count - 1) * values.std().item() / count**0.5
-    worst = most_alike(scores, measure, 1)
-    if not worst:
+    if not count:
         return Summary(0, mean, half, half, None, mean)
-    value = scores.values[measure.name][worst[0]].item()
-    return Summary(count, mean, mean - half, mean + half, scores.pairs[worst[0]], value)
-
-
-def most_alike(scores: Scores, measure: Measure, count: int) -> list[int]:
-    """Return the rows of the pairs that leak most by a measure, the worst first; ties by name."""
-    values = measure.alike * scores.values[measure.name]
-    order = values.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).argsort(
-        descending=True, stable=True
-    )
-    known: list[int] = order[~values[order].isnan()].tolist()
-    return known[:count]
+    every = measure.alike * scores.values[measure.name]
+    worst = int(torch.where(every.isnan(), -torch.inf, every).argmax())  # of equal ones the first by name
+    value = scores.values[measure.name][worst].item()
+    return Summary(count, mean, mean - half, mean + half, scores.pairs[worst], value)
 
 
 def write_table(path: str | os.PathLike[str], scores: Scores) -> None:
@@ -412,64 +355,3 @@ def write_table(path: str | os.PathLike[str], scores: Scores) -> None:
                 yield [pair.name, *files, *numbers]
 
         write_rows(file, rows())
-
-
-def draw(
-    path: str | os.PathLike[str],
-    scores: Scores,
-    measure: Measure,
-    *,
-    cell: int | Fraction = 1,
-    resize: bool = False,
-) -> None:
-    """Draw the 24 pairs that leak most by a measure as a PNG: name and value, the original, the other.
-
-    Args:
-        path: path of the picture.
-        scores: from `measure`.
-        measure: the measure.
-        cell, resize: as in `measure`.
-
-    Raises:
-        DataError: no pair has a number.
-    """
-    with needs_extra("the picture of the worst pairs", "study"):
-        import matplotlib
-        from matplotlib.figure import Figure
-
-    chosen = most_alike(scores, measure, _SHOWN)
-    if not chosen:
-        raise DataError(
-            f"no pair has a value of {measure.title} to choose pictures by: choose another measure"
-        )
-    lines = -(-len(chosen) // _COLUMNS)
-    with (
-        matplotlib.rc_context({"text.parse_math": False, "font.family": "DejaVu Sans", "font.size": 7}),
-        warnings.catch_warnings(),
-        whole(Path(path)) as temporary,
-    ):
-        warnings.filterwarnings("ignore", "Glyph")  # for names in letters that the font lacks
-        figure = Figure(figsize=(1.5 * _COLUMNS, 3.4 * lines + 0.4), layout="constrained")
-        title = f"The most alike of {len(scores.pairs):,} pairs by {measure.title}: originals above"
-        figure.suptitle(title, fontsize=10)
-        grid = figure.subplots(lines, _COLUMNS, squeeze=False)
-        for axes in grid.flat:
-            axes.set_axis_off()
-        for axes, row in zip(grid.flat, chosen, strict=False):
-            pair, value = scores.pairs[row], scores.values[measure.name][row].item()
-            above, below = (_thumbnail(image) for image in _read(pair, cell, resize))
-            gap = np.full_like(above[: 1 + len(above) // 20], 255)
-            axes.imshow(np.concatenate([above, gap, below]), interpolation="nearest")
-            axes.set_title(f"{_short(pair.name)}\n{value:.4g}", fontsize=7)
-        figure.savefig(temporary, format="png", dpi=120, metadata={"Software": None})
-
-
-def _thumbnail(image: Tensor) -> Any:
-    picture = Image.fromarray(image.expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy())
-    picture.thumbnail((_THUMBNAIL, _THUMBNAIL))
-    return np.asarray(picture)
-
-
-def _short(name: str) -> str:
-    shown = printable(name)
-    return shown if len(shown) <= _LETTERS else f"…{shown[1 - _LETTERS :]}"

@@ -8,11 +8,13 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sfumato.assess.similarity import check_pairs
 from sfumato.errors import ConfigError, did_you_mean
 from sfumato.networks import SqueezeNet
 from sfumato.networks.encoders.backbones import VGG16, AlexNet, SqueezeNet11
@@ -59,9 +61,6 @@ class Perceptual:
 
     If the shorter side of a pair is below the network's least size, both images are enlarged until it has 64
     pixels (bilinear). Published implementations fail on these, so that no published figure changes.
-
-    Attributes:
-        name: the name of this distance.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class Perceptual:
         """Build a distance from its parts.
 
         Args:
-            name: see the attribute.
+            name: of this distance.
             stages: (N, 3, H, W) float in [0, 1] -> maps, (N, C_l, H_l, W_l) each.
             least: the smallest H and W that `stages` reads.
             heads: for each stage (C_l,) weights; None weights all channels by 1.
@@ -95,10 +94,6 @@ class Perceptual:
             network: "alex" (the usual one), "vgg" or "squeeze" (version 1.1).
             backbone: file of Weights of the network of LPIPS, as torchvision publishes them.
             heads: file of the trained heads: an .npz of all three, or the published .pth of that one.
-
-        Raises:
-            ConfigError: no such network.
-            ArtefactError: a file is missing, or is not the right one; the error says where to get it.
         """
         if network not in BACKBONES:
             raise ConfigError(f"LPIPS has no network {network!r}: {did_you_mean(network, BACKBONES)}")
@@ -115,21 +110,14 @@ class Perceptual:
     def of_squeezenet(cls, path: str | os.PathLike[str]) -> "Perceptual":
         """Load the unweighted distance of all nine stages of SqueezeNet 1.0. It is not LPIPS: no head fits.
 
-        All channels have the weight w = 1: at each position this is twice the cosine distance of the
-        features.
-
-        Args:
-            path: the weights, see sfumato.networks.SqueezeNet.
-
-        Raises:
-            ArtefactError: the file is missing, or is not the right one.
+        All channels have the weight w = 1: at each position this is twice the cosine distance of features.
         """
         network = SqueezeNet.load(path)
         name = "unweighted distance of SqueezeNet 1.0 features"
         return cls(name, network.features, least=_LEAST_SQUEEZENET)
 
     def distance(self, originals: Tensor, others: Tensor) -> Tensor:
-        """Compute the distance of each pair, 0 when equal. -> (N,). Arguments and errors: see compare."""
+        """Compute the distance of each pair, 0 when equal. -> (N,). Arguments: see compare."""
         return self.compare(originals, others).distances
 
     @torch.no_grad()
@@ -139,11 +127,14 @@ class Perceptual:
         Args:
             originals, others: (N, C, H, W) float in [0, 1], RGB or grey, whose channel is repeated. They are
                 scaled here as the network was trained, for LPIPS to [-1, 1] minus a shift.
-
-        Raises:
-            ConfigError: the shapes differ, or values lie outside [0, 1].
         """
-        _check(originals, others)
+        check_pairs(originals, others, channels=(1, 3))
+        for images in (originals, others):
+            if not bool(((images >= 0) & (images <= 1)).all()):
+                raise ConfigError(
+                    f"compared are floats in [0, 1], got {images.min().item():g} to "
+                    f"{images.max().item():g}: clamp them; the scaling to [-1, 1] is done here"
+                )
         size = self._size(originals.shape[2], originals.shape[3])
         together = max(1, _PIXELS // (size[0] * size[1]))
         parts = [
@@ -161,16 +152,13 @@ class Perceptual:
     def _compare(self, originals: Tensor, others: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         distances = originals.new_zeros(len(originals))
         ours, theirs = self._stages(originals), self._stages(others)
+        unit = partial(functional.normalize, dim=1, eps=_TINY)
         for stage, (first, second) in enumerate(zip(ours, theirs, strict=True)):
-            squares = (_unit(first) - _unit(second)).square()  # (n, C_l, H_l, W_l)
+            squares = (unit(first) - unit(second)).square()  # (n, C_l, H_l, W_l)
             if self._heads is not None:
                 squares = squares * self._heads[stage][:, None, None]
             distances += squares.sum(1).mean((1, 2))
         return distances, ours[-1].mean((2, 3)), theirs[-1].mean((2, 3))
-
-
-def _unit(maps: Tensor) -> Tensor:
-    return functional.normalize(maps, dim=1, eps=_TINY)
 
 
 def _prepare(images: Tensor, size: tuple[int, int]) -> Tensor:
@@ -179,24 +167,6 @@ def _prepare(images: Tensor, size: tuple[int, int]) -> Tensor:
     if images.shape[2:] == size:
         return images
     return functional.interpolate(images, size, mode="bilinear", align_corners=False)
-
-
-def _check(originals: Tensor, others: Tensor) -> None:
-    if originals.shape != others.shape or originals.ndim != 4 or originals.shape[1] not in (1, 3):
-        raise ConfigError(
-            "a perceptual distance compares (N, C, H, W) pairs with 1 or 3 channels, got "
-            f"{tuple(originals.shape)} and {tuple(others.shape)}"
-        )
-    for images in (originals, others):
-        if not images.is_floating_point():
-            raise ConfigError(
-                f"a perceptual distance compares floats in [0, 1], got {images.dtype}: use images.to_float"
-            )
-        if not bool(((images >= 0) & (images <= 1)).all()):
-            raise ConfigError(
-                f"a perceptual distance compares floats in [0, 1], got {images.min().item():g} to "
-                f"{images.max().item():g}: clamp them; the scaling to [-1, 1] is done here"
-            )
 
 
 _NAMES = [f"lin{stage}.model.1.weight" for stage in range(7)]

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from sfumato import artefacts
-from sfumato.errors import ArtefactError, ConfigError
+from sfumato.assess.similarity import check_pairs
+from sfumato.errors import ArtefactError
 from sfumato.networks.encoders.small import NETWORKS, Embedding
 from sfumato.networks.encoders.squeeze_net import STAGES
 from sfumato.networks.stage_distance import KINDS, LEAST_SIZE, StageDistance
@@ -49,11 +50,7 @@ class _PerceptualCard(artefacts.Card):
 
 
 class SemSim:
-    """A trained SemSim. State: none that changes.
-
-    Attributes:
-        card: its settings, data digest and version.
-    """
+    """A trained SemSim. State: none that changes. `card`: its settings, data digest and version."""
 
     def __init__(self, embedding: Embedding, *, card: dict[str, Any]) -> None:
         self._embedding = embedding.eval()
@@ -61,11 +58,7 @@ class SemSim:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SemSim":
-        """Read a model of `sfumato.learn.semsim`.
-
-        Raises:
-            ArtefactError: damaged, foreign, or of another kind.
-        """
+        """Read a model of `sfumato.learn.semsim`; ArtefactError if damaged, or of another kind."""
         tensors, card = artefacts.load(path, kind="semsim", schema=_Card)
         config = card["config"]
         try:
@@ -88,21 +81,14 @@ class SemSim:
 
         Returns:
             (N,) float32 from 0; at most 2 if embeddings are normalised.
-
-        Raises:
-            ConfigError: the shapes differ, or they are not such images.
         """
-        _check(originals, others)
+        check_pairs(originals, others, channels=(1, 3))
         parts = zip(originals.split(_BATCH), others.split(_BATCH), strict=True)
         return torch.cat([(self._embedding(a) - self._embedding(b)).norm(dim=1) for a, b in parts])
 
 
 class PerceptualSemSim:
-    """A trained semsim-perceptual. State: none that changes.
-
-    Attributes:
-        card: its settings, data digest, measured accuracy and version.
-    """
+    """A trained semsim-perceptual, with a card as SemSim's and its measured accuracy."""
 
     def __init__(self, network: StageDistance, *, card: dict[str, Any]) -> None:
         self._network = network.eval()
@@ -110,11 +96,7 @@ class PerceptualSemSim:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "PerceptualSemSim":
-        """Read a model of `sfumato.learn.semsim.perceptual`.
-
-        Raises:
-            ArtefactError: damaged, foreign, of another kind, or with weights below 0.
-        """
+        """Read a model of `sfumato.learn.semsim.perceptual`; ArtefactError if damaged, or of another kind."""
         tensors, card = artefacts.load(path, kind="semsim-perceptual", schema=_PerceptualCard)
         config = card["config"]
         with initial_weights(), no_larger_than(tensors):
@@ -136,7 +118,7 @@ class PerceptualSemSim:
 
         Arguments and errors are those of SemSim.distance.
         """
-        _check(originals, others)
+        check_pairs(originals, others, channels=(1, 3))
         distances: Tensor = self._network(originals, others)
         return distances
 
@@ -153,14 +135,3 @@ def load(path: str | os.PathLike[str]) -> SemSim | PerceptualSemSim:
     """Read either kind, by its card. Raises ArtefactError as the two do."""
     perceptual = artefacts.read_card(path).get("kind") == "semsim-perceptual"
     return PerceptualSemSim.load(path) if perceptual else SemSim.load(path)
-
-
-def _check(originals: Tensor, others: Tensor) -> None:
-    if originals.shape != others.shape or originals.ndim != 4 or originals.shape[1] not in (1, 3):
-        raise ConfigError(
-            "SemSim compares (N, C, H, W) pairs of 1 or 3 channels, "
-            f"got {tuple(originals.shape)} and {tuple(others.shape)}"
-        )
-    for images in (originals, others):
-        if not images.is_floating_point():
-            raise ConfigError(f"SemSim compares floats in [0, 1], got {images.dtype}: use images.to_float")

@@ -18,7 +18,7 @@ _VALUES_AT_ONCE = 1 << 18  # values of images in one step: their five maps then 
 
 def mse(originals: Tensor, others: Tensor) -> Tensor:
     """Compute the mean squared error over the C * H * W values of each pair; 0 when equal."""
-    _check(originals, others)
+    check_pairs(originals, others)
     return (originals - others).square().flatten(1).mean(1)
 
 
@@ -33,7 +33,7 @@ def ssim(originals: Tensor, others: Tensor) -> Tensor:
     11 x 11 window, K1 = 0.01, K2 = 0.03, a range of 1, population covariance, mean over channels and over
     the positions that the window fits. Images are at least 11 x 11.
     """
-    _check(originals, others)
+    check_pairs(originals, others)
     if min(originals.shape[2:]) < _WINDOW:
         raise ConfigError(
             f"SSIM needs images of at least {_WINDOW}x{_WINDOW}, got {tuple(originals.shape[2:])}"
@@ -91,13 +91,17 @@ def embedding_similarity(first: Tensor, second: Tensor) -> Tensor:
     return functional.cosine_similarity(first, second)
 
 
-def _check(originals: Tensor, others: Tensor) -> None:
-    if originals.shape != others.shape or originals.ndim != 4:
+def check_pairs(originals: Tensor, others: Tensor, *, channels: tuple[int, ...] = ()) -> None:
+    """Raise ConfigError for what are no (N, C, H, W) pairs of floats in [0, 1], of these channels if any."""
+    if (
+        originals.shape != others.shape
+        or originals.ndim != 4
+        or originals.shape[1] not in (channels or originals.shape[1:2])
+    ):
+        of = f" of {' or '.join(map(str, channels))} channels" if channels else ""
         raise ConfigError(
-            f"similarity compares (N, C, H, W) pairs, got {tuple(originals.shape)} and {tuple(others.shape)}"
+            f"compared are (N, C, H, W) pairs{of}, got {tuple(originals.shape)} and {tuple(others.shape)}"
         )
     for images in (originals, others):
         if not images.is_floating_point():
-            raise ConfigError(
-                f"similarity compares floats in [0, 1], got {images.dtype}: use images.to_float"
-            )
+            raise ConfigError(f"compared are floats in [0, 1], got {images.dtype}: use images.to_float")

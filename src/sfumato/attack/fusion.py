@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_MOST = 10  # members, with repetitions
+MOST = 10  # members, with repetitions
 
 
 @dataclass(frozen=True)
@@ -31,28 +31,24 @@ def standardise(similarities: Tensor) -> Tensor:
     return torch.where(spread > 1e-9 * largest, centred / spread.clamp(min=1e-300), 0.0)
 
 
-def fuse(similarities: Tensor, identities: Tensor, truth: Tensor) -> Fusion:
-    """Name each half of the people by the members that name most of the other half.
-
-    `similarities`, (k, m, I), are those of k members on one scale, see `standardise`, of m probes, (m,)
-    `truth`, to (I,) ascending codes of `identities`.
-    """
+def fuse(similarities: Tensor, identities: Tensor, truth: Tensor, *, most: int = MOST) -> Fusion:
+    """Name each half of the people by at most `most` of (k, m, I) members, chosen on the other half."""
     first = torch.isin(truth, truth.unique()[::2])
     right = torch.searchsorted(identities, truth)
     members, total = [], similarities.new_zeros(similarities.shape[1:], dtype=torch.float64)
     for half in (first, ~first):
         # Without a second half, members cannot be compared.
-        chosen = _choose(similarities[:, ~half], right[~half]) if (~half).any() else (0,)
+        chosen = _choose(similarities[:, ~half], right[~half], most) if (~half).any() else (0,)
         total[half] = similarities[list(chosen)][:, half].double().mean(0)
         members.append(chosen)
     return Fusion(total, (members[0], members[1]))
 
 
-def _choose(similarities: Tensor, right: Tensor) -> tuple[int, ...]:
+def _choose(similarities: Tensor, right: Tensor, most: int) -> tuple[int, ...]:
     """Choose the members of (k, m, I) whose sum names most probes; `right` is the true column."""
     chosen: list[int] = []
     best, total = (0.0, 0.0), similarities.new_zeros(similarities.shape[1:], dtype=torch.float64)
-    while len(chosen) < _MOST:
+    while len(chosen) < most:
         merits = [_merit(total + member, right) for member in similarities]
         number = max(range(len(merits)), key=lambda each: merits[each])  # the first of equal ones
         if chosen and merits[number] <= best:

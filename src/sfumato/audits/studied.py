@@ -17,7 +17,7 @@ from sfumato.study.choose.estimates import Estimate, Study, belonging, percent
 from sfumato.study.choose.frontier import not_tried_on
 from sfumato.study.choose.recommend import as_protection, describe_proof, recommend
 from sfumato.study.hits import join
-from sfumato.study.parts.kinds import proved
+from sfumato.study.measure.results import Proved
 from sfumato.study.records import Record
 from sfumato.study.report.answers import what_leaves
 from sfumato.study.vocabulary import ATTACKS
@@ -115,7 +115,7 @@ def _source(mine: Iterable[Record], kind: str, which: str | None = None) -> str:
     return ", ".join(record.digest[:12] for record in wanted)
 
 
-def _bound(proof: proved.Result | None, prior: float, releases: int) -> float | None:
+def _bound(proof: Proved | None, prior: float, releases: int) -> float | None:
     """The most that anybody names, on average, if a guess is right with this chance; None for no proof."""
     if proof is None:
         return None
@@ -133,7 +133,7 @@ def _accepts(secret: str, releases: int, share: float, words: str, **known: Any)
 
 
 def _of_many(
-    study: Study, records: Sequence[Record], mine: Sequence[Record], proof: proved.Result | None, spec: str
+    study: Study, records: Sequence[Record], mine: Sequence[Record], proof: Proved | None, spec: str
 ) -> Iterable[Risk]:
     """Naming, linking two services and recognising, from several releases."""
     curve = estimates.curves(study, records).get(spec)
@@ -156,7 +156,7 @@ def _of_many(
 
 
 def _of_one(
-    study: Study, records: Sequence[Record], mine: Sequence[Record], proof: proved.Result | None, spec: str
+    study: Study, records: Sequence[Record], mine: Sequence[Record], proof: Proved | None, spec: str
 ) -> Iterable[Risk]:
     """Naming and verification by every attack of the study, and the attributes that it wants hidden."""
     found = {**estimates.risks(study, records), **estimates.inferences(study, records)}

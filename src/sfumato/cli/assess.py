@@ -14,12 +14,12 @@ from sfumato.base.files import check_writable, printable
 from sfumato.cli.options import Split
 from sfumato.cli.show import AsJson, bar, bars, print_json, print_table
 from sfumato.cli.sources import SplitBy, Strict, of_split
-from sfumato.errors import ConfigError, DataError, did_you_mean, require
+from sfumato.errors import ConfigError, DataError, require
 
 if TYPE_CHECKING:
-    from sfumato.assess.beside_people import Ranking
+    from sfumato.assess.agreement import Ranking
     from sfumato.assess.pairs import Measure, Scores
-    from sfumato.study.lab.ranks import Ranked
+    from sfumato.study.measure.log_rank import Ranked
 
 SqueezeNet = Annotated[
     Path | None, typer.Option(help="Weights of SqueezeNet 1.0, for a perceptual and a Fréchet distance.")
@@ -74,9 +74,8 @@ def images(
     common: Annotated[
         bool, typer.Option("--common", help="Leave out images without a partner of the same name.")
     ] = False,
-    sort_by: Annotated[str, typer.Option(help="The measure that chooses the pairs of worst.png.")] = "ssim",
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The folder to write pairs.csv and worst.png to.")
+        Path | None, typer.Option(metavar="DIR", help="The folder to write pairs.csv to, a line a pair.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -98,7 +97,6 @@ def images(
     require("an interval over pairs", "study", "scipy.stats")
     if out is not None:
         check_writable(out, folder=True)
-        require("the picture of the worst pairs", "study", "matplotlib")
     of_squeezenet = None if squeezenet is None else pairs.OfSqueezeNet(squeezenet)
     measures = list(pairs.PIXELS)
     if of_squeezenet is not None:
@@ -119,8 +117,6 @@ def images(
         if isinstance(trained, learned.PerceptualSemSim):
             title = "probability that a person recognises it (semsim-perceptual)"
             measures.append(pairs.Measure("recognised", title, trained.probability, 1))
-    if sort_by not in (known := {each.name: each for each in measures}):
-        raise ConfigError(f"--sort-by {sort_by}: {did_you_mean(sort_by, known)}")
     found = pairs.find(originals, others, common=common)
     with bar("pairs") as progress:
         scores = pairs.measure(
@@ -129,7 +125,6 @@ def images(
     frechet = of_squeezenet.frechet() if of_squeezenet is not None and len(scores.pairs) > 1 else None
     if out is not None:
         pairs.write_table(out / "pairs.csv", scores)
-        pairs.draw(out / "worst.png", scores, known[sort_by], cell=found.cell, resize=resize)
     if as_json:
         print_json(
             {
@@ -152,7 +147,6 @@ def images(
         print(f"{OF_SQUEEZENET}: {'of two pairs or more' if frechet is None else frechet}")
     if out is not None:
         print(f"every pair: {out / 'pairs.csv'}")
-        print(f"most alike by {sort_by}: {out / 'worst.png'}")
     if scores.failures:
         first = printable(scores.failures[0])
         print(f"could not be read: {len(scores.failures):,} of {len(found.rows):,} pairs, such as {first}")
@@ -218,7 +212,8 @@ def agreement(
 
     Example: sfumato assess agreement judged.csv --squeezenet squeezenet1_0.npz --score -lpips
     """
-    from sfumato.assess import beside_people, pairs
+    from sfumato.assess import agreement as beside_people
+    from sfumato.assess import pairs
     from sfumato.assess import semsim as learned
 
     columns = {name.removeprefix("-"): -1 if name.startswith("-") else 1 for name in score or []}
@@ -301,7 +296,7 @@ def log_rank(
     """
     from sfumato import artefacts
     from sfumato.protect import expand
-    from sfumato.study.lab.ranks import RankConfig, attribute_accuracies, rank_privacy
+    from sfumato.study.measure.log_rank import RankConfig, attribute_accuracies, rank_privacy
 
     require("trained adversaries", "study", "sklearn")
     config = RankConfig(known=known, asked=asked, least=least, releases=releases, seed=seed)
@@ -337,7 +332,7 @@ def _ranks_in_numbers(ranked: "Ranked", accuracies: dict[str, float]) -> dict[st
 
 def _print_ranks(found: "list[Ranked]", kept: list[dict[str, float]], releases: int) -> None:
     from sfumato.dp.naming import ASSUMED
-    from sfumato.study.lab.ranks import DENSITY
+    from sfumato.study.measure.log_rank import DENSITY
 
     table = Table(
         *("protection", *(f"{name}, %" for name in kept[0]), "log-rank privacy", "by", "proved"),

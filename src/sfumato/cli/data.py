@@ -2,12 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sfumato.cli.options import Size
 from sfumato.cli.sources import read
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sfumato.data import LabelledImages
 
 app = typer.Typer(help="Look at data: labels, a contact sheet, a copy, the cache.", no_args_is_help=True)
 
@@ -23,9 +28,9 @@ def list_() -> None:
 
     Example: sfumato data list
     """
-    from sfumato.data.readers.catalogue import SOURCES
+    from sfumato.data.readers.catalogue import sources
 
-    for source in SOURCES.values():
+    for source in sources().values():
         print(f"{source.name}: write {source.write}")
         print(f"  holds   {source.holds}")
         print(f"  from    {source.url or 'nowhere, nothing is fetched'}")
@@ -75,12 +80,23 @@ def sheet(
 
     Example: sfumato data sheet folder:photos sheet.png --rows 5
     """
-    from sfumato.data.labelled import contact_sheet
     from sfumato.images import write
 
     loaded = read(source, size=size)
     write(out, contact_sheet(loaded, label or next(iter(loaded.labels)), rows=rows, columns=columns))
     print(f"sheet: {out}")
+
+
+def contact_sheet(data: "LabelledImages", label: str, *, rows: int, columns: int) -> "Tensor":
+    """One picture, (C, H', W') uint8: a row of images for each of the first values of a label."""
+    import torch
+
+    lines = []
+    for code in data.classes(label)[:rows]:
+        chosen = data.images[(data.label(label).codes == code).nonzero().flatten()[:columns]]
+        blank = torch.full((columns - len(chosen), *data.images.shape[1:]), 255, dtype=torch.uint8)
+        lines.append(torch.cat(list(torch.cat([chosen, blank])), dim=2))
+    return torch.cat(lines, dim=1)
 
 
 @app.command()

@@ -1,6 +1,9 @@
 """Commands and options that left, and what to use instead: said to those who still type them."""
 
 LEFT = {
+    "annotate new --store": "`sfumato annotate new --out FOLDER`",
+    "annotate serve": "a page in one file for each annotator, annotator-N.html of `sfumato annotate new`,",
+    "assess --sort-by": "a column of `--out DIR`, the file pairs.csv, to sort by,",
     "attack reidentify": "`sfumato audit folder RELEASED --known PHOTOS --protection SPEC`",
     "attack feature": "`sfumato audit feature`",
     "attack invert": "`sfumato audit update --search NAME --out DIR`",

@@ -12,7 +12,7 @@ from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.readers.celeba import celeba
 from sfumato.data.readers.fer import fer
 from sfumato.data.readers.folder import folder
-from sfumato.data.readers.official import caltech101, imagenette, lfw, miniimagenet, stanford_dogs
+from sfumato.data.readers.official import caltech101, lfw, miniimagenet
 from sfumato.data.readers.omniglot import omniglot
 from sfumato.data.readers.parquet import from_dataset, parquet
 from sfumato.data.readers.table import table
@@ -33,32 +33,18 @@ __all__ = [
     "from_dataset",
     "glyphs",
     "hats",
-    "imagenette",
     "lfw",
     "load",
     "miniimagenet",
     "omniglot",
     "parquet",
-    "stanford_dogs",
     "table",
 ]
 
 WORLDS: dict[str, Callable[..., LabelledImages]] = {"faces": faces, "glyphs": glyphs}
-_READERS = (
-    folder,
-    table,
-    parquet,
-    hats,
-    omniglot,
-    celeba,
-    miniimagenet,
-    caltech101,
-    imagenette,
-    stanford_dogs,
-)
-_ON_DISK: dict[str, Callable[..., LabelledImages]] = {
-    reader.__name__: reader for reader in (*_READERS, fer, lfw)
-}
+_OWN = (folder, table, parquet, hats)
+_SETS = (omniglot, celeba, miniimagenet, caltech101, fer, lfw)
+_ON_DISK: dict[str, Callable[..., LabelledImages]] = {reader.__name__: reader for reader in (*_OWN, *_SETS)}
 
 
 def load(source: str, *, strict: bool = True, **settings: Any) -> LabelledImages:
@@ -68,10 +54,6 @@ def load(source: str, *, strict: bool = True, **settings: Any) -> LabelledImages
         source: a world, or a kind of source and its path; `sfumato data list` prints all of them.
         strict: stop at the first file that cannot be read; otherwise such files are in `skipped`.
         settings: keyword arguments of the function of that name in this package, such as size=64.
-
-    Raises:
-        DataError: no such source, or an unknown setting; it names the nearest.
-        ImageError: a file that cannot be read.
     """
     kind, _, place = source.partition(":")
     readers = {**WORLDS, **_ON_DISK}

@@ -1,7 +1,7 @@
 """What two splits share, pictures or people: a test on it asks for what was learned."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,8 +12,7 @@ from sfumato.data.labelled import Label, LabelledImages
 _SPLITS = ("train", "validation", "test", "distractors")  # those whose images are not meant to be alike
 
 
-@dataclass(frozen=True)
-class Shared:
+class Shared(NamedTuple):
     """One finding."""
 
     finding: str  # in words without names of files or people, as its effect
@@ -34,12 +33,8 @@ def find_shared(
 ) -> list[Shared]:
     """What two splits share, and pictures with two values of one label.
 
-    Two pictures are the same if all their pixels are equal, at the size at which the data was read.
-
-    Args:
-        data: with splits, or without any yet.
-        target: the label of the task; None to look at the values of every label.
-        secret: the label of the person; each value belongs in one split, unless it is the target.
+    Two pictures are the same if all their pixels are equal, at the size at which the data was read. Without
+    `target` the values of every label are looked at; the `secret` is the label of the person.
     """
     found = []
     names = [name for name in data.labels if name in (target, secret)] or list(data.labels)

@@ -35,12 +35,11 @@ class LabelledImages:
             (sfumato.data.readers.stored): take rows of it, never the whole.
         labels: label name -> Label; "class" for a single one. Images with equal values of a label "original"
             are copies of one another, for example turned: guarantees count copies as one image.
-        splits: split name -> (n,) int64 rows. A source names "train", "validation" and "test"; a table may
-            name "distractors", people whom an adversary must distinguish from those of the test. A world may
-            have "further" pictures of the people of the test, by which many releases of one are measured;
-            and "released" ones are the last, which others made, with known people before them.
-        split_by: the label whose whole classes were given to splits, since nobody named any: a task may
-            ask for others, see data.splitting. None if the source or the user named splits.
+        splits: split name -> (n,) int64 rows: "train", "validation", "test"; "distractors", people whom an
+            adversary must distinguish from those of the test; "further" pictures of the people of the test,
+            by which many releases of one are measured.
+        split_by: the label whose whole classes were given to splits, since nobody named any; see
+            data.splitting. None if the source or the user named splits.
         files: the name of each image's file, below the folder that all lie in; () without files.
         skipped: the problem of each file that was left out, since it cannot be read.
         left_out: what else the source holds and these images do not: a reason, and how many. Behind a colon
@@ -68,7 +67,7 @@ class LabelledImages:
         return self.images.shape[0]
 
     def label(self, name: str) -> Label:
-        """The label of that name. Raises DataError that names the nearest."""
+        """The label of that name."""
         if name not in self.labels:
             raise DataError(
                 f"{self.name}: no label {name!r}: {did_you_mean(name, self.labels)}; commands take one as "
@@ -88,7 +87,7 @@ class LabelledImages:
         return len(kinds) == 1
 
     def split(self, name: str) -> "LabelledImages":
-        """The images of one split. Raises DataError that names the nearest."""
+        """The images of one split."""
         if name not in self.splits:
             raise DataError(f"{self.name}: no split {name!r}: {did_you_mean(name, self.splits)}")
         return self.rows(self.splits[name])
@@ -154,27 +153,13 @@ def without_pixels(count: int, channels: int, size: int) -> Tensor:
     return torch.empty(count, channels, size, size, dtype=torch.uint8, device="meta")
 
 
-def contact_sheet(data: LabelledImages, label: str, *, rows: int, columns: int) -> Tensor:
-    """One picture, (C, H', W') uint8: a row of images for each of the first values of a label."""
-    size = data.images.shape[1:]
-    lines = []
-    for code in data.classes(label)[:rows]:
-        chosen = data.images[(data.label(label).codes == code).nonzero().flatten()[:columns]]
-        blank = torch.full((columns - len(chosen), *size), 255, dtype=torch.uint8)
-        lines.append(torch.cat(list(torch.cat([chosen, blank])), dim=2))
-    return torch.cat(lines, dim=1)
-
-
 def draw_rows(codes: Tensor, most: int, *, seed: int) -> Tensor:
     """At most `most` rows, drawn by a seed, ascending; all if there are no more.
 
     Data is sorted by class, and often by person: the first rows are of a few of them. Here each class
     keeps its share of the rows, and at least one while there is room.
 
-    Args:
-        codes: (N,) int64 class, or person, of each row.
-        most: n.
-        seed: decides which.
+    `codes`: (N,) int64 class, or person, of each row.
     """
     if len(codes) <= most:
         return torch.arange(len(codes))
@@ -209,10 +194,7 @@ def split_by_class(codes: Tensor, *, shares: tuple[float, float, float], seed: i
 
     Few-shot learning is tested on classes that were never trained on, so a class is in one split only.
 
-    Args:
-        codes: (N,) int64 class of each image.
-        shares: how many of the classes each split gets, as fractions that sum to 1.
-        seed: decides which; the same seed and the same classes give the same splits.
+    `shares` of the classes are fractions that sum to 1; the same seed and classes give the same splits.
     """
     classes = codes.unique()
     order = classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))]
@@ -227,9 +209,5 @@ def split_by_class(codes: Tensor, *, shares: tuple[float, float, float], seed: i
     if not shares[0]:
         last = len(order) - middle
     first = len(order) - last - middle
-    parts = {
-        "train": order[:first],
-        "validation": order[first : first + middle],
-        "test": order[first + middle :],
-    }
-    return {name: torch.isin(codes, part).nonzero().flatten() for name, part in parts.items()}
+    parts = zip(("train", "validation", "test"), order.split([first, middle, last]), strict=True)
+    return {name: torch.isin(codes, part).nonzero().flatten() for name, part in parts}

@@ -12,9 +12,10 @@ import copy
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +28,6 @@ from sfumato.base.hardware import autocast
 from sfumato.errors import ConfigError
 from sfumato.learn import factored
 from sfumato.learn.tasks import Frame, Inner, Tasks
-
-# Function, point -> the gradient of the function there, itself differentiable inside another.
-_Differentiate: TypeAlias = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
 
 _backward = torch.ops.aten.native_batch_norm_backward
 
@@ -65,16 +63,11 @@ class Learner:
         self._network = network  # only read, and copied
         self._own = _Own(network)
         self._shapes = {name: each.shape for name, each in network.named_parameters()}
-        self._precision = precision
+        self._precision, self.mixed = precision, precision != "float32"
         flat = isinstance(network, nn.Sequential) and isinstance(network[0], nn.Flatten)
         self.layers = list(network.children())[1:] if flat and not self.mixed else None
         self.size = sum(shape.numel() for shape in self._shapes.values())
         self.convolutional = any(isinstance(module, nn.Conv2d) for module in network.modules())
-
-    @property
-    def mixed(self) -> bool:
-        """Whether it computes in mixed precision."""
-        return self._precision != "float32"
 
     def initial(self) -> Tensor:
         """(P,) the initial parameters of the network."""
@@ -83,17 +76,13 @@ class Learner:
     def logits(self, parameters: Tensor, images: Tensor, *, quick: bool = False) -> Tensor:
         """(P,), (n, C, H, W) -> (n, way), of the precision of the parameters.
 
-        `quick`: by operations that are fast on a processor and that torch.func cannot take; equal but for
-        rounding.
+        `quick`: by operations fast on a processor that torch.func cannot take; equal but for rounding.
         """
         quick = quick and images.device.type == "cpu"
-        laid = _channels_last if quick else lambda tensor: tensor
+        laid, network = (_channels_last, self._own.quick) if quick else (Tensor.contiguous, self._own.network)
         parts = parameters.split([shape.numel() for shape in self._shapes.values()])
-        named = {
-            name: laid(part.view(shape))
-            for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)
-        }
-        network = self._own.quick if quick else self._own.network
+        pairs = zip(parts, self._shapes.items(), strict=True)
+        named = {name: laid(part.view(shape)) for part, (name, shape) in pairs}
         with autocast(self._precision, images.device):
             found: Tensor = functional_call(network, named, (laid(images),))
         return found.to(parameters.dtype)
@@ -144,16 +133,14 @@ def contributions(
     images.
 
     Args:
-        learner, tasks, inner: the network, what it learns, and how.
         start: (P,) parameters before learning; (2P,) for Meta-SGD.
         way: "vectorised", one call for all tasks; "loop", a task a core; or "factored", one call that shares
-            the weights, for fully connected networks without a frame and any algorithm but Meta-SGD.
-            Mixed precision has only the loop. None for the fastest.
-        noise: (T, steps, P) of a standard normal distribution, for `inner.noise_multiplier`. The derivative
-            by the norm goes through the scale of the noise as well.
+            the weights. None for the fastest.
+        noise: (T, steps, P) of a standard normal distribution, for `inner.noise_multiplier`; the derivative
+            by the norm goes through its scale as well.
         frame: the coordinates of clipping; None for those of the gradients.
     """
-    way = way or fastest(learner, inner, start.device, frame)
+    way, layers = way or fastest(learner, inner, start.device, frame), learner.layers
     wanted = (len(tasks), inner.steps, learner.size)
     if inner.noise_multiplier and (noise is None or noise.shape != wanted):
         raise ConfigError(f"noise_multiplier={inner.noise_multiplier:g}: give noise of the shape {wanted}")
@@ -164,47 +151,23 @@ def contributions(
     if not len(tasks):
         return vector.new_zeros(0, len(vector))
     if way == "factored":
-        if learner.layers is None or frame is not None or not factored.applies(learner.layers, inner):
+        if layers is None or frame is not None or not factored.applies(layers, inner):
             raise ConfigError(
-                "way='factored' is for fully connected networks in float32, without a frame, "
-                "and not for meta-sgd"
+                "way='factored' is for fully connected networks in float32, without a frame, and not "
+                "for meta-sgd"
             )
-        return factored.contributions(learner.layers, vector, tasks, inner, noise)
+        return factored.contributions(layers, vector, tasks, inner, noise)
     if way == "vectorised" and learner.mixed:
         raise ConfigError("way='vectorised' is for float32: take way='loop' for mixed precision")
-    one = _contribution(learner, inner, frame, _trace if way == "vectorised" else _plain)
-    return _of_each(one, vector, (*tasks.parts, noise), way)
+    loop = _Loop(learner, inner, _trace if way == "vectorised" else _plain, frame)
+    return _of_each(loop.contribution, vector, (*tasks.parts, noise), way)
 
 
 def inner_gradients(learner: Learner, start: Tensor, tasks: Tasks, inner: Inner) -> Tensor:
     """The gradient of each task's first inner step, before it is clipped. -> (T, P)."""
-
-    def one(vector: Tensor, support: Tensor, labels: Tensor, queries: Tensor, asked: Tensor) -> Tensor:
-        if inner.algorithm == "reptile":
-            support, labels = torch.cat([support, queries]), torch.cat([labels, asked])
-        images, names = next(inner.parts(support, labels))
-        loss = partial(learner.loss, images=images, labels=names, quick=True)
-        return _plain(loss, vector[: learner.size])
-
-    return _of_each(one, start, tasks.parts, "loop") if len(tasks) else start.new_zeros(0, learner.size)
-
-
-def _of_each(one: Callable[..., Tensor], vector: Tensor, batches: tuple[Tensor, ...], way: str) -> Tensor:
-    """`one` of the vector and each task, stacked."""
-    if way == "vectorised":
-        found: Tensor = vmap(one, in_dims=(None, *(0 for _ in batches)), chunk_size=_AT_ONCE)(
-            vector, *batches
-        )
-        return found
-    cores = torch.get_num_threads()
-    if cores == 1:
-        return torch.stack([one(vector, *task) for task in zip(*batches, strict=True)])
-    torch.set_num_threads(1)  # of each task's own operations: the tasks fill the cores
-    try:
-        with ThreadPoolExecutor(cores) as pool:
-            return torch.stack(list(pool.map(one, repeat(vector), *batches)))
-    finally:
-        torch.set_num_threads(cores)
+    if not len(tasks):
+        return start.new_zeros(0, learner.size)
+    return _of_each(_Loop(learner, inner, _plain).first, start, tasks.parts, "loop")
 
 
 def adapt(
@@ -218,78 +181,98 @@ def adapt(
     frame: Frame | None = None,
 ) -> Tensor:
     """Learns one task. (P,) or, for Meta-SGD, (2P,) parameters -> (P,) after learning the support."""
-    size = learner.size
-    noise = (
-        torch.randn(size, generator=generator) if inner.noise_multiplier else start
-        for _ in range(inner.steps)
-    )
-    return _learn(learner, inner, frame, _plain, start.detach(), inner.clipping_norm, support, labels, noise)
+    size, noisy = learner.size, inner.noise_multiplier
+    noise = (torch.randn(size, generator=generator) if noisy else start for _ in range(inner.steps))
+    loop = _Loop(learner, inner, _plain, frame)
+    return loop.learn(start.detach(), inner.clipping_norm, support, labels, noise)
 
 
-def _learn(
-    learner: Learner,
-    inner: Inner,
-    frame: Frame | None,
-    gradient: _Differentiate,
-    start: Tensor,
-    norm: Tensor | float | None,
-    support: Tensor,
-    labels: Tensor,
-    noise: Iterable[Tensor],
-) -> Tensor:
-    """(P,) after learning the support."""
-    loss_of = partial(learner.loss, quick=gradient is _plain)
-    parameters = start[: learner.size]
-    rates = start[learner.size : 2 * learner.size] if inner.algorithm == "meta-sgd" else inner.rate
-    for (images, names), drawn in zip(inner.parts(support, labels), noise, strict=True):
-        found = gradient(partial(loss_of, images=images, labels=names), parameters)
-        if inner.algorithm == "fomaml":
-            found = found.detach()
-        if norm is not None:
-            found = _clip_and_noise(found, norm, drawn, inner, frame)
-        parameters = parameters - rates * found
-    return parameters
+def _of_each(one: Callable[..., Tensor], vector: Tensor, batches: tuple[Tensor, ...], way: str) -> Tensor:
+    """`one` of the vector and each task, stacked."""
+    if way == "vectorised":
+        all_at_once = vmap(one, in_dims=(None, *(0 for _ in batches)), chunk_size=_AT_ONCE)
+        found: Tensor = all_at_once(vector, *batches)
+        return found
+    cores = torch.get_num_threads()
+    if cores == 1:
+        return torch.stack([one(vector, *task) for task in zip(*batches, strict=True)])
+    torch.set_num_threads(1)  # of each task's own operations: the tasks fill the cores
+    try:
+        with ThreadPoolExecutor(cores) as pool:
+            return torch.stack(list(pool.map(one, repeat(vector), *batches)))
+    finally:
+        torch.set_num_threads(cores)
 
 
-def _contribution(
-    learner: Learner, inner: Inner, frame: Frame | None, gradient: _Differentiate
-) -> Callable[..., Tensor]:
-    """(vector, support, its labels, queries, their labels, noise) -> the contribution of one task."""
-    loss_of = partial(learner.loss, quick=gradient is _plain)
+@dataclass(frozen=True)
+class _Loop:
+    """Learning one task, step by step. State: none."""
 
-    def learn(vector: Tensor, *of: Tensor) -> Tensor:
-        norm = None if inner.clipping_norm is None else vector[-1]
-        return _learn(learner, inner, frame, gradient, vector, norm, *of)
+    learner: Learner
+    inner: Inner
+    # Of a function at a point, itself differentiable inside another.
+    gradient: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
+    frame: Frame | None = None
 
-    def after(vector: Tensor, *task: Tensor) -> Tensor:
-        support, labels, queries, asked, noise = task
-        return gradient(
-            lambda point: loss_of(learn(point, support, labels, noise), queries, asked), vector
-        ).detach()
+    def learn(
+        self,
+        start: Tensor,
+        norm: Tensor | float | None,
+        support: Tensor,
+        labels: Tensor,
+        noise: Iterable[Tensor],
+    ) -> Tensor:
+        """(P,) after learning the support."""
+        size, inner = self.learner.size, self.inner
+        parameters = start[:size]
+        rates = start[size : 2 * size] if inner.algorithm == "meta-sgd" else inner.rate
+        for (images, names), drawn in zip(inner.parts(support, labels), noise, strict=True):
+            found = self.gradient(self._loss(images, names), parameters)
+            if inner.algorithm == "fomaml":
+                found = found.detach()
+            if norm is not None:
+                found = self._clip_and_noise(found, norm, drawn)
+            parameters = parameters - rates * found
+        return parameters
 
-    def back(vector: Tensor, *task: Tensor) -> Tensor:
-        """Reptile learns from all images of a task, and has no queries."""
-        support, labels, queries, asked, noise = task
-        images, names = torch.cat([support, queries]), torch.cat([labels, asked])
-        moved = (vector[: learner.size] - learn(vector, images, names, noise)).detach()
-        if inner.clipping_norm is None:
+    def contribution(self, vector: Tensor, *task: Tensor) -> Tensor:
+        """The contribution of a task, and the derivative by the norm, which is last in the vector, if any."""
+        support, labels, queries, asked = self._seen(*task[:-1])
+        free, reptile = self.inner.clipping_norm is None, self.inner.algorithm == "reptile"
+
+        def learn(point: Tensor) -> Tensor:
+            return self.learn(point, None if free else point[-1], support, labels, task[-1])
+
+        moved = (vector[: self.learner.size] - learn(vector)).detach() if reptile else vector
+        if reptile and free:
             return moved
-        return torch.cat([moved, after(vector, images, names, images, names, noise)[-1:]])
+        loss = self._loss(queries, asked)
+        found = self.gradient(lambda point: loss(learn(point)), vector).detach()
+        return torch.cat([moved, found[-1:]]) if reptile else found
 
-    return back if inner.algorithm == "reptile" else after
+    def first(self, vector: Tensor, *task: Tensor) -> Tensor:
+        """The first gradient of a task, as it is."""
+        images, names = next(self.inner.parts(*self._seen(*task)[:2]))
+        return self.gradient(self._loss(images, names), vector[: self.learner.size])
 
+    def _seen(self, support: Tensor, labels: Tensor, queries: Tensor, asked: Tensor) -> tuple[Tensor, ...]:
+        """The images to learn and to judge by, each with labels: for Reptile, all images are both."""
+        if self.inner.algorithm != "reptile":
+            return support, labels, queries, asked
+        return (torch.cat([support, queries]), torch.cat([labels, asked])) * 2
 
-def _clip_and_noise(
-    gradient: Tensor, norm: Tensor | float, noise: Tensor, inner: Inner, frame: Frame | None
-) -> Tensor:
-    """g / max(1, |g| / C) + σ C n, in the coordinates of the frame. Source: Meta-Clip, Algorithms 1 to 3."""
-    if frame is not None:
-        gradient = (gradient - frame.shift) / frame.scale
-    length: Tensor = gradient.norm().clamp(min=1e-12)
-    gradient = gradient * (norm / length).clamp(max=1.0)
-    if inner.noise_multiplier:
-        gradient = gradient + inner.noise_multiplier * norm * noise
-    return gradient if frame is None else frame.shift + frame.scale * gradient
+    def _loss(self, images: Tensor, labels: Tensor) -> Callable[[Tensor], Tensor]:
+        return partial(self.learner.loss, images=images, labels=labels, quick=self.gradient is _plain)
+
+    def _clip_and_noise(self, gradient: Tensor, norm: Tensor | float, noise: Tensor) -> Tensor:
+        """g / max(1, |g| / C) + σ C n, in coordinates of the frame. Source: Meta-Clip, Algorithms 1 to 3."""
+        if self.frame is not None:
+            gradient = (gradient - self.frame.shift) / self.frame.scale
+        length: Tensor = gradient.norm().clamp(min=1e-12)
+        gradient = gradient * (norm / length).clamp(max=1.0)
+        if self.inner.noise_multiplier:
+            gradient = gradient + self.inner.noise_multiplier * norm * noise
+        return gradient if self.frame is None else self.frame.shift + self.frame.scale * gradient
 
 
 def _trace(function: Callable[[Tensor], Tensor], point: Tensor) -> Tensor:
@@ -314,17 +297,17 @@ def with_quick_norms(network: nn.Module) -> nn.Module:
     passes over the maps. PyTorch composes it from some forty: a third and more of a MAML step of a small
     convolutional network. torch.func cannot take it.
     """
+
+    def forward(norm: _BatchNorm, rows: Tensor) -> Tensor:
+        if rows.numel() == norm.num_features:  # one number a channel, which PyTorch refuses in its own words
+            return type(norm).forward(norm, rows)
+        normalised: Tensor = _Normalise.apply(rows, norm.weight, norm.bias, norm.eps)  # type: ignore[no-untyped-call]
+        return normalised
+
     for norm in network.modules():
         if isinstance(norm, _BatchNorm) and norm.running_mean is None and norm.affine:
-            norm.forward = partial(_forward, norm)  # type: ignore[method-assign]
+            norm.forward = partial(forward, norm)  # type: ignore[method-assign]
     return network
-
-
-def _forward(norm: _BatchNorm, rows: Tensor) -> Tensor:
-    if rows.numel() == norm.num_features:  # one number a channel, which PyTorch refuses in its own words
-        return type(norm).forward(norm, rows)
-    normalised: Tensor = _Normalise.apply(rows, norm.weight, norm.bias, norm.eps)  # type: ignore[no-untyped-call]
-    return normalised
 
 
 class _Normalise(torch.autograd.Function):
@@ -367,7 +350,7 @@ class _Gradient(torch.autograd.Function):
         ∂L/∂g = w·r·P(a) + b·x̂ + c,  ∂L/∂x = r·P(u) - w·r²·x̂·S/M,  ∂L/∂w = r·S.
         """
         slope, rows, weight, mean, scale, of_weight, of_bias = ctx.saved_tensors
-        a, b, c = _in_order_of(rows, given[0]), given[1], given[2]
+        a, b, c = _in_order_of(rows, given[0]), *given[1:]
         count = rows.numel() / rows.shape[1]
         none, one = torch.zeros_like(scale), torch.ones_like(scale)
         by_slope, products, sums = _backward(
@@ -390,9 +373,8 @@ class _Gradient(torch.autograd.Function):
 
 def _in_order_of(rows: Tensor, other: Tensor) -> Tensor:
     """Rows in the memory order of another tensor: kernels for two orders are slow."""
-    if rows.dim() == 4 and rows.is_contiguous(memory_format=torch.channels_last):
-        return other.contiguous(memory_format=torch.channels_last)
-    return other
+    last = rows.dim() == 4 and rows.is_contiguous(memory_format=torch.channels_last)
+    return other.contiguous(memory_format=torch.channels_last) if last else other
 
 
 def _affine(rows: Tensor, factor: Tensor, shift: Tensor) -> Tensor:

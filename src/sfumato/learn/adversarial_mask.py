@@ -16,9 +16,9 @@ and `values="shape"`, masks that are trained for their shape alone.
 
 import math
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,8 +41,6 @@ from sfumato.protect.mask import KIND, MaskCard, make_masker, pixel_scores, pixe
 
 SELECTIONS = ("straight-through", "soft")
 RELEASES = ("hard", "soft", "shape")
-
-_CHECKPOINT = "mask checkpoint"
 _RESTORER_WIDTH, _RESTORER_LEVELS = 8, 3
 _SHARPNESS = 10.0  # the initial scale of similarities
 
@@ -122,11 +120,6 @@ class MaskModel(method.Model):
     masker: UNet
     predictor: Predictor
 
-    @property
-    def keep(self) -> float:
-        """The share of pixels of its training."""
-        return float(self.card["config"]["keep"])
-
     def scores(self, images: Tensor) -> Tensor:
         """The soft mask. (N, C, H, W) uint8 of the training's size -> (N, 1, H, W) float32 in [0, 1]."""
         check_batch(images)
@@ -136,8 +129,8 @@ class MaskModel(method.Model):
 
     def mask_images(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> the images that a device would send; 255 for each shown pixel of a shape."""
-        sends = self.card["config"]["values"]
-        count = pixels_shown(self.keep, (images.shape[2], images.shape[3]))
+        sends, (height, width) = self.card["config"]["values"], images.shape[2:]
+        count = pixels_shown(self.card["config"]["keep"], (height, width))
         values, shown = reveal(images, self.scores(images), count=count, soft=sends == "soft")
         return shown.expand_as(images).byte() * 255 if sends == "shape" else values
 
@@ -146,10 +139,9 @@ class MaskModel(method.Model):
 
         def guess(part: Tensor) -> Tensor:
             with autocast(self.card["precision"], part.device):
-                logits: Tensor = self.predictor(method.as_input(part, part.device))
-            return logits.float().argmax(1)
+                return torch.as_tensor(self.predictor(method.as_input(part, part.device)))
 
-        return self.infer(guess, released)
+        return self.infer(guess, released).argmax(1)
 
 
 class _Card(MaskCard):
@@ -191,8 +183,6 @@ class Adversary(nn.Module):
     from a release, and embed it so that releases of one person are near each other; the gradient of all that
     they minimise reaches the masker reversed (Ganin & Lempitsky 2015). In episodes of N people one release of
     each is known, and the others are to be named: so they learn the differences between people, also unseen.
-
-    State: the weights of a restorer, and of an encoder of its images, and a scale of cosines.
     """
 
     def __init__(self, channels: int, *, seed: int) -> None:
@@ -210,10 +200,7 @@ class Adversary(nn.Module):
         return restored.float(), functional.normalize(self.encoder(restored).float(), dim=1)
 
     def naming_loss(self, embedded: Tensor, way: int) -> Tensor:
-        """The cross-entropy of naming the queries of an episode by cosines to its one known release a person.
-
-        `embedded`: (N * (1 + Q), D) of length 1; the known release of each person comes first.
-        """
+        """The cross-entropy of naming all of (N * (1 + Q), D) by cosines to the first of each person."""
         known, asked = embedded.unflatten(0, (way, -1)).split([1, len(embedded) // way - 1], dim=1)
         cosines = asked.flatten(0, 1) @ known[:, 0].T  # (N * Q, N)
         people = torch.arange(way, device=cosines.device).repeat_interleave(asked.shape[1])
@@ -245,18 +232,13 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-    losses: Callable[[Tensor], None] | None = None,
     device: torch.device | None = None,
 ) -> MaskModel:
     """Trains masker and predictor and returns them as of the best epoch. See also learn.method.
 
-    Args:
-        data: clean images to train on.
-        target: the label that the task needs.
-        sensitive: the label of the person, if `config.against` is above 0.
-        people: images with that label, for the adversary; they need not have the target. None for `data`.
-        validation: other images of the same classes. Their accuracy under the mask of `keep` chooses the best
-            epoch, with an adversary among those of the second half; None for the last epoch.
+    The accuracy under the mask of `keep` chooses it, with an adversary among the epochs of the second half.
+    `sensitive` is the label of the person, if `config.against` is above 0, and `people` are images with it
+    for the adversary, which need not have the target; None for `data`.
 
     Raises DataError and ConfigError for what `trainable` refuses, and for people whom no adversary needs.
     """
@@ -306,9 +288,9 @@ def train(
         early = sampler is not None and training.run.epoch < config.epochs // 2
         return 0.0 if early or validation is None else evaluate(model, validation)
 
-    chosen = None if validation is None else judge
-    more: dict[str, Any] = {"checkpoint": checkpoint, "progress": progress, "losses": losses}
-    fit(training.run, batches, step, epochs=config.epochs, steps=steps, judge=chosen, **more)
+    more: dict[str, Any] = {"checkpoint": checkpoint, "progress": progress}
+    more |= {"judge": None if validation is None else judge}
+    fit(training.run, batches, step, epochs=config.epochs, steps=steps, **more)
     card |= training.run.outcome
     return model
 
@@ -364,13 +346,14 @@ class Training:
     """The two kinds of steps. State: that of the run, and the number of shown pixels."""
 
     def __init__(self, model: MaskModel, config: MaskConfig, *, device: torch.device | None = None) -> None:
-        self.model = model
-        beside = nn.ModuleDict()
-        if config.against > 0:
-            beside["adversary"] = Adversary(model.card["shape"][0], seed=model.card["seed"])
-        rate = adam(config.learning_rate)
-        self.run = Run(model, rate, kind=_CHECKPOINT, identity=model.card, beside=beside, device=device)
-        self._config, self._beside, self._count = config, beside, 0
+        self._adversary = (
+            Adversary(model.card["shape"][0], seed=model.card["seed"]) if config.against else None
+        )
+        beside = nn.ModuleDict({} if self._adversary is None else {"adversary": self._adversary})
+        about: dict[str, Any] = {"kind": "mask checkpoint", "identity": model.card, "device": device}
+        self.run = Run(model, adam(config.learning_rate), beside=beside, **about)
+        self.model, self._config, self._count = model, config, 0
+        self._autocast = partial(autocast, model.card["precision"], self.run.device)
 
     def start_epoch(self) -> None:
         """Sets K, and the networks to training mode."""
@@ -381,30 +364,26 @@ class Training:
     def predictor_step(
         self, images: Tensor, codes: Tensor, people: Tensor | None = None, *, way: int = 0
     ) -> Tensor:
-        """Updates Φ and masker to minimise the cross-entropy of Φ(x_p), which it returns.
+        """Updates Φ and masker to minimise the cross-entropy of Φ(x_p), and returns the loss.
 
-        It adds the loss of an adversary, if any: they minimise it, and the masker does the opposite.
-
-        `people`: (N * (1 + Q), C, H, W) uint8, the adversary's episode; None without an adversary.
+        An adversary minimises that of people, (N * (1 + Q), C, H, W) uint8; the masker does the opposite.
         """
         revealed, _ = self._mask(images)
         with self._autocast():
             logits = self.model.predictor(revealed)
         loss = functional.cross_entropy(logits.float(), to_device(codes, self.run.device))
-        if people is None:
+        if people is None or self._adversary is None:
             return self.run.minimise(loss)
-        adversary = self._beside["adversary"]
-        assert isinstance(adversary, Adversary)
         revealed, _ = self._mask(people)
         with self._autocast():
-            restored, embedded = adversary(reverse_gradient(revealed, self._config.against))
+            restored, embedded = self._adversary(reverse_gradient(revealed, self._config.against))
         restoring = functional.mse_loss(restored, method.as_input(people, self.run.device))
-        return self.run.minimise(loss + (restoring + adversary.naming_loss(embedded, way)))
+        return self.run.minimise(loss + (restoring + self._adversary.naming_loss(embedded, way)))
 
     def obfuscator_step(self, images: Tensor) -> Tensor:
-        """Updates only the masker to minimise the cross-entropy of Φ(x_o) with the uniform distribution.
+        """Updates only the masker, to minimise the cross-entropy of Φ(x_o) with the uniform distribution.
 
-        Returns the loss. Neither parameters of Φ move nor its running statistics, which are of shown images.
+        Neither parameters of Φ move nor its running statistics, which are of shown images.
         """
         _, hidden = self._mask(images)
         # By the statistics of shown images, as in use. With those of the batch, which undo an equal darkening
@@ -428,6 +407,3 @@ class Training:
         if self._config.values == "shape":
             return revealed.expand_as(ready), hidden.expand_as(ready)
         return revealed * ready, hidden * ready
-
-    def _autocast(self) -> AbstractContextManager[None]:
-        return autocast(self.model.card["precision"], self.run.device)

@@ -11,7 +11,7 @@ without a policy of augmentation. `make_untrained` makes a victim that has learn
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -40,7 +40,6 @@ from sfumato.protect import Protection, parse
 from sfumato.protect.release import artefact_of
 
 _COPIES = 4  # releases of an image for a linear layer, if each is different
-
 OPTIMISERS = ("adam", "sgd")
 
 
@@ -163,21 +162,14 @@ def train(
     validation: LabelledImages | None = None,
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: fit.Progress | None = None,
     device: torch.device | None = None,
 ) -> ClassifierModel:
     """Trains on released images and returns the model as of the best epoch. See also learn.method.
 
-    Images are released once; if the protection draws noise, anew in every epoch, by seeded noise: these
-    copies stay with the trainer.
-
-    Args:
-        data: clean images to train on.
-        protection: releases them; `Clear()` for a classifier of clean images.
-        target: the label to classify.
-        shapes: whether it sees only which pixels a release shows, see `Release.shapes`.
-        validation: other images of the same classes, released alike, whose accuracy chooses the best
-            epoch; None for the last epoch.
+    Images, also those of validation, are released once; if the protection draws noise, anew in every epoch,
+    by seeded noise: these copies stay with the trainer. With `shapes` it sees only which pixels a release
+    shows, see `Release.shapes`.
 
     Raises DataError for what `trainable` refuses, and for shapes of a protection that shows all pixels.
     """
@@ -235,6 +227,7 @@ def train(
     return model
 
 
+@torch.no_grad()
 def _fit_head(
     network: PretrainedClassifier,
     releases: Iterable[Tensor],
@@ -244,15 +237,10 @@ def _fit_head(
     flips: bool,
     seed: int,
 ) -> dict[str, Any]:
-    """Fits the linear layer on an encoder that was trained before, by logistic regression on its outputs.
-
-    It uses several releases of each image, if they differ, and mirrored ones if `flips` is set.
-    -> the entries of a card.
-    """
-    encoder = network.eval().encoder
+    """Fits the linear layer on an encoder that was trained before, to all releases. -> entries of a card."""
+    encoder, head = network.eval().encoder, network.head
     device = device_of(encoder)
 
-    @torch.no_grad()
     def raw(released: Tensor) -> Tensor:
         return method.in_batches(lambda part: encoder.raw(to_float(to_device(part, device))), released)
 
@@ -260,11 +248,9 @@ def _fit_head(
     encoder.standardise(torch.cat(outputs))
     features = [encoder.scale(each).cpu() for each in outputs]
     held = None if judge is None else (encoder.scale(raw(judge[0])).cpu(), judge[1])
-    classes = network.head.out_features
-    weights, biases, accuracy = logistic_regression(features, codes, classes, held, seed=seed)
-    with torch.no_grad():
-        network.head.weight.copy_(weights)
-        network.head.bias.copy_(biases)
+    weights, biases, accuracy = logistic_regression(features, codes, head.out_features, held, seed=seed)
+    head.weight.copy_(weights)
+    head.bias.copy_(biases)
     return {"epochs": 0, "validation_accuracy": accuracy}
 
 
@@ -276,10 +262,7 @@ def evaluate(
     protection: Protection | None = None,
     seed: int = 0,
 ) -> Accuracy:
-    """The share of clean images that are classified correctly, each released once, with noise of a seed.
-
-    `protection`: None for that of the training.
-    """
+    """The share of clean images classified correctly, released by a protection or that of the training."""
     protection = protection or parse(model.card["spec"])
     noise = seeded_noise(seed, model.card["config"]["epochs"] + 1)  # neither of training nor of validation
     released, codes = _release_for_test(model, data, protection, noise, target)
@@ -290,11 +273,9 @@ def trainable(
     data: LabelledImages, target: str, network: str, *others: LabelledImages | None
 ) -> tuple[str, ...]:
     """The classes of the training images, if a network can be trained on them and tested on others."""
-    channels, height, width = data.images.shape[1:]
     try:
         # On the device "meta" this would be free, but for seconds in which PyTorch imports its compiler.
-        with initial_weights():
-            make_classifier(network, (channels, height, width), 2)
+        _network(network, data.images.shape[1:], 2)
     except DataError as error:
         raise DataError(f"{data.name}: {error}") from error
     return method.classes_of(data, target, "classifier", *others)
@@ -302,10 +283,13 @@ def trainable(
 
 def make_untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> ClassifierModel:
     """Makes the model of a card's `shape` and `classes`, with initial weights from `seed`."""
-    channels, height, width = card["shape"]
+    return ClassifierModel(card, network=_network(config.network, card["shape"], len(card["classes"]), seed))
+
+
+def _network(name: str, shape: Sequence[int], classes: int, seed: int = 0) -> nn.Module:
+    channels, height, width = shape
     with initial_weights(seed):
-        network = make_classifier(config.network, (channels, height, width), len(card["classes"]))
-    return ClassifierModel(card, network=network)
+        return make_classifier(name, (channels, height, width), classes)
 
 
 def _release_for_test(

@@ -29,10 +29,9 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn import method
 from sfumato.learn.augmentation import augment
-from sfumato.learn.calibration import measure_prototypes
 from sfumato.learn.code_prototypes import of_card
 from sfumato.learn.fit import Progress, Run, adam, fit
-from sfumato.learn.gallery import answers_of_episodes
+from sfumato.learn.gallery import answers_of_episodes, measure_prototypes
 from sfumato.learn.private_feature import adversary, reverse_gradient
 from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototypical_loss
 from sfumato.learn.start import START_FIELD, begin
@@ -106,16 +105,11 @@ class CodeConfig(method.Episodic):
     @property
     def dimension(self) -> int:
         """b or d."""
-        dimension = self.bits or self.numbers
-        assert dimension is not None
-        return dimension
+        return self.bits or self.numbers or 0
 
 
 def fill_queries(config: CodeConfig, classes: int) -> CodeConfig:
-    """The settings for this number of classes: if they are fewer than the way, each has more queries.
-
-    A step then has as many images as asked for.
-    """
+    """The settings for fewer classes than the way: a step has as many images, by more queries of each."""
     if not 2 <= classes < config.way:
         return config
     each = config.way * (config.shot + config.queries) // classes
@@ -145,11 +139,17 @@ class CodeModel(method.Model):
         """The settings of its card."""
         return CodeConfig(**self.card["config"])
 
+    @property
+    def code(self) -> Code:
+        """The protection by its codes, without a file."""
+        of = self.config
+        return Code("encoder", of.bits, of.numbers, of.flip, None, of.norm, of.noise)
+
     def numbers(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32 from -1 to 1, before signs and noise."""
         return torch.as_tensor(self.network(method.as_input(images, device_of(self))))
 
-    def encode_images(self, images: Tensor) -> Tensor:
+    def encode(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, D) float32, the output of the encoder."""
         return self.network.encode(method.as_input(images, device_of(self)))
 
@@ -159,12 +159,6 @@ class CodeModel(method.Model):
         if config.bits is not None:
             return 2 * signs(numbers).float() - 1
         return numbers if config.norm is None else clip(numbers, config.norm)
-
-    @property
-    def code(self) -> Code:
-        """The protection by its codes, without a file."""
-        of = self.config
-        return Code("encoder", of.bits, of.numbers, of.flip, None, of.norm, of.noise)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the encoder as an artefact, for `code:artefact=FILE`."""
@@ -187,16 +181,12 @@ def pretrain(
     progress: Progress | None = None,
     device: torch.device | None = None,
 ) -> Run:
-    """Trains the encoder of codes to classify the training classes, by a linear layer of its own.
-
-    Batches are as large as an episode. The file `checkpoint` stays: `train` begins from it at once.
-    """
+    """Trains the encoder to classify training classes; `train` begins from its checkpoint, which stays."""
     config = of_any_length(config)
-    model = make_untrained(data, config, target=target, sensitive=(), validation=None, seed=seed)
+    model = make_untrained(data, config, target=target, seed=seed)
     classes, class_of = data.label(target).codes.unique(return_inverse=True)
-    _fit_encoder(model, data, class_of, flips=config.flips)
-    with torch.no_grad():
-        size = model.eval().encode_images(data.images[:1]).shape[1]
+    _fit_encoder(model, data, class_of)
+    size = model.infer(model.encode, data.images[:1]).shape[1]
     beside = nn.ParameterDict({"classifier": torch.zeros(len(classes), size)})
     model.to(device)
     encoder, rate = model.network.encoder, adam(config.learning_rate)
@@ -212,7 +202,7 @@ def pretrain(
 
     def step(rows: Tensor) -> Tensor:
         images = augment(data.images[rows], draw, flips=config.flips, shifts=config.shifts)
-        guesses = model.encode_images(images) @ beside["classifier"].T
+        guesses = model.encode(images) @ beside["classifier"].T
         wanted = to_device(class_of[rows], run.device)
         return run.minimise(functional.cross_entropy(guesses, wanted, label_smoothing=0.1))
 
@@ -237,15 +227,10 @@ def train(
 ) -> CodeModel:
     """Trains an encoder and returns it as of the best epoch after pretraining. See also learn.method.
 
-    Args:
-        data: clean images to train on.
-        target: the label of the classes of episodes.
-        sensitive: labels that adversaries name, if `config.against` is above 0.
-        validation: images of other classes, whose episodes choose the best epoch; None for the last one. With
-            `same_scenes` epochs count from the one in which their cost has its whole weight.
-        same_scenes: chooses images of people in the same scenes, if `config.same_scenes` is above 0.
-        pretraining: the checkpoint of `pretrain` on the same data and settings; None to pretrain for this
-            code alone.
+    `validation` are images of other classes, in episodes; with `same_scenes`, which chooses images of people
+    in the same scenes, epochs count from the one in which their cost has its whole weight. Adversaries name
+    the `sensitive` labels. `pretraining` is the checkpoint of `pretrain` on the same data and settings; None
+    to pretrain for this code alone.
 
     Raises DataError for data without such episodes, and for a label that is target and sensitive.
     """
@@ -264,7 +249,7 @@ def train(
     model = make_untrained(data, config, target=target, sensitive=sensitive, validation=validation, seed=seed)
     model.to(device)
     class_of = label.codes.unique(return_inverse=True)[1]
-    frozen = _fit_encoder(model, data, class_of, flips=config.flips)
+    frozen = _fit_encoder(model, data, class_of)
     run = Run(model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, device=device)
     judge, finish = (None, None) if validation is None else _judge(model, validation, target)
     secrets = {name: data.label(name).codes.unique(return_inverse=True)[1] for name in sensitive}
@@ -281,10 +266,9 @@ def train(
         if frozen is not None:
             return to_device(frozen[torch.randint(len(frozen), rows.shape, generator=draw), rows], run.device)
         images = augment(data.images[rows], draw, flips=config.flips, shifts=config.shifts)
-        return model.encode_images(images)
+        return model.encode(images)
 
     def weight() -> float:
-        """The weight of the cost of the same scenes, in this epoch."""
         done = (run.epoch - config.pretraining_epochs) / (config.epochs - config.pretraining_epochs)
         return config.same_scenes * height(done)
 
@@ -292,7 +276,7 @@ def train(
         outputs, of_set = encode(rows.flatten()), None
         if same_scenes is not None and weight():
             of_set = same_scenes(draw)  # (P, S, C, H, W)
-            outputs = torch.cat([outputs, model.encode_images(of_set.flatten(0, 1))])
+            outputs = torch.cat([outputs, model.encode(of_set.flatten(0, 1))])
         numbers = model.network.code(outputs)
         numbers, others = numbers[: rows.numel()], numbers[rows.numel() :]
         loss = episode_loss(model, numbers, config, draw)
@@ -330,16 +314,12 @@ def train(
 def evaluate(
     model: CodeModel, data: LabelledImages, shape: Shape, *, target: str, episodes: int = 600, seed: int = 0
 ) -> Accuracy:
-    """Mean accuracy of a service's answers in test episodes of clean images of new classes.
-
-    See gallery.answers_of_episodes. Codes have the noise of the model's settings, drawn once an image.
-    """
+    """Mean accuracy of a service's answers in episodes of new classes, by codes with the training's noise."""
     rows = Sampler(data.label(target), shape).draw(episodes, torch.Generator().manual_seed(seed))
     config, noise = model.config, torch.Generator().manual_seed(seed)
     codes = release_numbers(model.infer(model.numbers, data.images), config, noise)
-    size = f"{config.bits} bits" if config.bits is not None else f"{config.numbers} numbers"
-    answers = _answers(model, codes, rows, shot=shape.shot)
-    return Accuracy.of_answers(answers, rows[:, :, shape.shot :], shape, size)
+    answers, size = _answers(model, codes, rows, shot=shape.shot), "bits" if config.bits else "numbers"
+    return Accuracy.of_answers(answers, rows[:, :, shape.shot :], shape, f"{config.dimension} {size}")
 
 
 def _answers(
@@ -347,16 +327,13 @@ def _answers(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The answers of a service to (n, d) codes with noise, in episodes of (E, N, K + Q) rows of them."""
     code, made = model.code, of_card(model.card)
-    embedded, weights = made.embed(codes, code).numpy(), np.full(len(codes), made.weight(code))
+    embedded, weights = made.unbias(codes, code).numpy(), np.full(len(codes), made.weight(code))
     more: dict[str, Any] = {"weights": weights, "codes": made, "refusal": made.refusal_of(code)}
     return answers_of_episodes(embedded, rows.numpy(), shot=shot, **more)
 
 
 def episode_loss(model: CodeModel, numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
-    """Cross-entropy of the queries of one episode, by the prototypes of its support; and the bits' imbalance.
-
-    `numbers`: (N·(K + Q), d), of the images of each class in turn, its support first.
-    """
+    """Cross-entropy of the queries among (N·(K + Q), d) numbers of one episode; and the bits' imbalance."""
     codes = release_numbers(numbers, config, draw)
     loss = prototypical_loss(codes, config.episode, model.scale.exp())
     if config.balance and config.bits is not None:
@@ -364,21 +341,22 @@ def episode_loss(model: CodeModel, numbers: Tensor, config: CodeConfig, draw: to
     return loss
 
 
-def _fit_encoder(model: CodeModel, data: LabelledImages, class_of: Tensor, *, flips: bool) -> Tensor | None:
+def _fit_encoder(model: CodeModel, data: LabelledImages, class_of: Tensor) -> Tensor | None:
     """Standardises and whitens an encoder that was trained before; -> the outputs of a frozen one.
 
-    (V, N, D), for the images and, if `flips` is set, for the mirrored ones; None for a learning encoder.
+    (V, N, D), for the images and, with `flips`, for the mirrored ones; None for a learning encoder.
     """
     network = model.eval().network
     if not isinstance(network.encoder, PretrainedEncoder):
         return None
+    variants = (data.images, data.images.flip(3))[: 1 + model.config.flips]
     encoder, whitened = network.encoder.encoder, network.encoder.whitened
 
     def raw(part: Tensor) -> Tensor:
         return encoder.raw(network.shrink(to_float(to_device(part, device_of(model)))))
 
     with torch.no_grad():
-        outputs = [method.in_batches(raw, each) for each in (data.images, data.images.flip(3))[: 1 + flips]]
+        outputs = [method.in_batches(raw, each) for each in variants]
     network.encoder.fit(torch.cat(outputs), class_of.repeat(len(outputs)))
     return None if encoder.rate else torch.stack([whitened(encoder.scale(each)) for each in outputs])
 
@@ -390,13 +368,11 @@ def release_numbers(numbers: Tensor, config: CodeConfig, draw: torch.Generator) 
         if config.flip is not None:
             flips = torch.rand(bits.shape, generator=draw) < config.flip
             bits = bits * (1 - 2 * to_device(flips, bits.device).float())
-        straight_through: Tensor = numbers + (bits - numbers).detach()
-        return straight_through
-    if config.norm is not None and config.noise is not None:
-        deviation = math.sqrt(config.noise)
-        noise = to_device(torch.randn(numbers.shape, generator=draw), numbers.device)
-        return clip(numbers, config.norm) + deviation * noise
-    return numbers
+        return numbers + (bits - numbers).detach()
+    if config.norm is None or config.noise is None:
+        return numbers
+    noise = to_device(torch.randn(numbers.shape, generator=draw), numbers.device)
+    return clip(numbers, config.norm) + math.sqrt(config.noise) * noise
 
 
 def clip(numbers: Tensor, norm: float) -> Tensor:
@@ -406,10 +382,7 @@ def clip(numbers: Tensor, norm: float) -> Tensor:
 
 
 def imbalance(numbers: Tensor) -> Tensor:
-    """The deviation of numbers from a mean of 0 and from being uncorrelated: the sum of mean squares.
-
-    Learned hashing has such terms; this one, of (n, d) numbers and their pairs, is ours.
-    """
+    """The deviation of (n, d) numbers from a mean of 0 and no correlation: the sum of mean squares."""
     mean = numbers.mean(0)
     about = functional.normalize(numbers - mean, dim=0)
     correlations = about.T @ about - torch.eye(numbers.shape[1], device=numbers.device)
@@ -443,8 +416,7 @@ def shift(codes: Tensor) -> Tensor:
     """
     halves = codes.unflatten(1, (2, -1)).mean(2)  # (P, 2, d)
     about = halves - halves.mean(0)
-    variance: Tensor = (about[:, 0] * about[:, 1]).sum(0).mean() / (len(codes) - 1)
-    return variance
+    return torch.as_tensor((about[:, 0] * about[:, 1]).sum(0).mean() / (len(codes) - 1))
 
 
 def make_untrained(
@@ -452,13 +424,13 @@ def make_untrained(
     config: CodeConfig,
     *,
     target: str,
-    sensitive: Sequence[str],
-    validation: LabelledImages | None,
-    seed: int,
+    sensitive: Sequence[str] = (),
+    validation: LabelledImages | None = None,
+    seed: int = 0,
 ) -> CodeModel:
     """Makes the model of some data and settings, with their start and initial weights from `seed`."""
-    own: dict[str, Any] = {"target": target, "sensitive": list(sensitive), "validation": validation}
-    card = method.training_card(data, config, seed=seed, **own)
+    own: dict[str, Any] = {"sensitive": list(sensitive), "validation": validation}
+    card = method.training_card(data, config, seed=seed, target=target, **own)
     card["classes"] = len(method.classes_of(data, target, "code"))
     card["config"]["encoder"] = on_card(config.encoder)
     channels, height, width = data.images.shape[1:]
@@ -486,7 +458,7 @@ def _judge(
     images, classes, shot = data.images[drawn], data.label(target).codes[drawn], config.validation_shot
     encoder, outputs = model.network.encoder, None
     if isinstance(encoder, PretrainedEncoder) and not encoder.encoder.rate:
-        outputs = model.infer(model.encode_images, images)
+        outputs = model.infer(model.encode, images)
 
     @torch.no_grad()
     def codes() -> Tensor:
@@ -501,7 +473,7 @@ def _judge(
         return episode_accuracies(codes(), places, shot=shot).mean().item()
 
     def finish() -> None:
-        """Measures the receivers' settings, see calibration.measure_prototypes, and their answers."""
+        """Measures the receivers' settings, see gallery.measure_prototypes, and their answers."""
         shown, way = (model.codes(images), codes(), classes), config.validation_way
         model.card["prototypes"] = measure_prototypes(*shown, way=way, shot=shot, code=model.code)
         answers, _ = _answers(model, codes(), places, shot=shot)

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _Numbers = TypeVar("_Numbers", "Tensor", np.ndarray)
-
 _LEAST_WEIGHT = 1e-30
 _LEAST_SPREAD = 1e-6
 _MOST_COUNTED = 4096  # examples of bits: more count as this many, since they add nothing
@@ -54,10 +53,7 @@ _Variance = Annotated[float, Field(ge=_LEAST_SPREAD, le=1e6)]
 
 @pydantic.dataclasses.dataclass(frozen=True, config=OF_CARD)
 class Spread:
-    """The variance of clean codes within a new class, and of the means of classes; for bits, about 0.
-
-    It is that of a bit, as 1 or -1, or of a number.
-    """
+    """The variance of a number, or a bit as 1 or -1, within a new class, and of the means of classes."""
 
     within: _Variance
     between: _Variance
@@ -82,8 +78,6 @@ def measure_spread(codes: "Tensor", classes: "Tensor", *, bits: bool) -> Spread:
 
 
 class _Known(BaseModel):
-    """The measurements of training."""
-
     model_config = OF_CARD
 
     spread: Spread
@@ -116,26 +110,21 @@ class CodePrototypes:
     refusal: Refusal | None = None  # for codes with the noise of `noise`; None if useless, or not measured
     noise: tuple[float | None, float | None, float | None] = (None, None, None)  # flip, norm and noise
 
-    def embed(self, codes: _Numbers, code: Code) -> _Numbers:
-        """(N, D) codes as released, bits as 1 and -1 -> (N, D) unbiased: their mean is that of clean ones."""
-        # The noise of clipped numbers has a mean of 0.
+    def unbias(self, codes: _Numbers, code: Code) -> _Numbers:
+        """(N, D) codes as released, bits as 1 and -1 -> (N, D) whose mean is that of clean ones."""
         return codes if self.bits is None else codes / part_left(code, self.dimension)
 
     def weight(self, code: Code) -> float:
         """The weight of an example in a mean of unbiased codes: 1 / (1 + noise), above 0.
 
-        The noise is its variance relative to a clean code: 1 for bits, 1/D for numbers, whose norm is
-        about 1. The sum of weights and the number of examples give the noise of a mean; see posterior.
+        The noise is its variance relative to a clean code: 1 for bits, 1/D for numbers of a norm of about 1.
         """
         if self.bits is not None:
             return max(part_left(code, self.dimension) ** 2, _LEAST_WEIGHT)
         return 1 / (1 + self.dimension * (code.noise or 0))
 
     def refusal_of(self, code: Code) -> Refusal | None:
-        """The refusal for queries of this protection; None if its noise is not that of the training.
-
-        Codes with other noise are farther from, or nearer to, all prototypes: the threshold does not apply.
-        """
+        """The refusal for queries of this protection; None if it has other noise, and so other distances."""
         if code.epsilon is not None or (code.flip, code.norm, code.noise) != self.noise:
             return None
         return self.refusal
@@ -146,10 +135,7 @@ class CodePrototypes:
         """Prototypes of classes, (..., N, D), and the shots of each for a Refusal, (N,) float64.
 
         These are the number of examples, plus the weight of the prior in examples; infinite for noisy bits.
-        Equal numbers of examples need it, too: one threshold of distances then holds for any numbers.
-
-        `means` are weighted means of unbiased codes, see embed, of `examples` each; `weights` are the
-        sums of their weights, see weight.
+        `means` are weighted means of `examples` unbiased codes, and `weights` the sums of their weights.
         """
         counts = examples.astype(np.float64)
         shares = np.minimum(weights / counts, 1)
@@ -194,7 +180,7 @@ def part_left(code: Code, bits: int) -> float:
 
     Source: Warner 1965. A bit that is flipped with a probability of p is 1 - 2p of itself, in expectation. A
     word of b bits by randomised response at ε is true with a probability of (e^ε - 1) / (e^ε - 1 + 2^b), and
-    otherwise any word, with a mean of 0 in each bit. Without noise it is 1.
+    otherwise any word, with a mean of 0 in each bit.
     """
     if code.flip is not None:
         return 1 - 2 * code.flip

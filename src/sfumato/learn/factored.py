@@ -12,9 +12,8 @@ autograd goes back, and multiplied out once. Exact up to rounding; several times
 for every task (benchmarks/learning.py).
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +21,9 @@ from torch.nn import functional
 
 from sfumato.learn.tasks import Inner, Tasks
 
-_Note = Callable[[Tensor, Tensor], None]
 _TINY = 1e-12
 _Key = tuple[int, str]  # of a parameter: the index of its layer, and its name there
+_Pairs = list[tuple[Tensor, Tensor]]  # (n, T, out) and (n, T, in), whose outer products are summed
 
 
 def applies(layers: Sequence[nn.Module] | None, inner: Inner) -> bool:
@@ -42,14 +41,15 @@ def contributions(
 ) -> Tensor:
     """See `adaptation.contributions`. -> (T, D). `vector`: (P,) parameters, and the clipping norm, if any."""
     run = _Learning(layers, vector, len(tasks), inner, noise)
-    support, queries = _flat(tasks.support), _flat(tasks.queries)
+    # (T, n, C, H, W) -> (n, T, C * H * W): batch norm treats the tasks as channels.
+    support, queries = (each.flatten(2).transpose(0, 1).contiguous() for each in tasks.parts[::2])
     labels, asked = tasks.support_labels.T, tasks.query_labels.T
     if inner.algorithm != "reptile":
-        return run.derivative(run.learn(support, labels), queries, asked)
+        return run.derivative(run.learn(support, labels, inner.algorithm == "maml"), queries, asked)
     images, names = torch.cat([support, queries]), torch.cat([labels, asked])
-    moved = run.way_back(run.learn(images, names))
+    moved = run.way_back(run.learn(images, names, False))
     if inner.clipping_norm is not None:
-        moved[:, -1] = run.derivative(run.learn(images, names, traced=True), images, names)[:, -1]
+        moved[:, -1] = run.derivative(run.learn(images, names, True), images, names)[:, -1]
     return moved
 
 
@@ -57,33 +57,30 @@ class _Shared(torch.autograd.Function):
     """(n, T, in) inputs of T tasks times one weight (out, in), whose derivative is noted task by task."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, note: _Note) -> Tensor:
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, noted: _Pairs, back: bool) -> Tensor:
         ctx.save_for_backward(inputs, weight)
-        ctx.note = note
+        ctx.noted, ctx.back = noted, back
         return inputs @ weight.T
 
     @staticmethod
-    def backward(ctx: Any, derivative: Tensor) -> tuple[Tensor | None, None, None]:
+    def backward(ctx: Any, derivative: Tensor) -> tuple[Tensor | None, None, None, None]:
         inputs, weight = ctx.saved_tensors
-        note: _Note = ctx.note
-        note(derivative, inputs)
-        if not ctx.needs_input_grad[0]:
-            return None, None, None
+        pair = derivative.detach(), inputs.detach()
+        ctx.noted.append(pair[::-1] if ctx.back else pair)
         # A product by this weight again, whose derivative is noted when autograd goes back through here.
-        return _multiply(derivative, weight.T, lambda later, first: note(first, later)), None, None
+        more = ctx.needs_input_grad[0]
+        return _multiply(derivative, weight.T, ctx.noted, not ctx.back) if more else None, None, None, None
 
 
-def _multiply(inputs: Tensor, weight: Tensor, note: _Note) -> Tensor:
-    product: Tensor = _Shared.apply(inputs, weight, note)  # type: ignore[no-untyped-call]
+def _multiply(inputs: Tensor, weight: Tensor, noted: _Pairs, back: bool = False) -> Tensor:
+    product: Tensor = _Shared.apply(inputs, weight, noted, back)  # type: ignore[no-untyped-call]
     return product
 
 
-@dataclass(frozen=True)
-class _Learned:
+class _Learned(NamedTuple):
     """The learning of T tasks."""
 
-    # Inputs (n, T, in) and directions (n, T, out) whose outer products left the weight of a linear layer.
-    steps: dict[int, list[tuple[Tensor, Tensor]]]
+    steps: dict[int, _Pairs]  # directions and inputs whose outer products left the weight of a linear layer
     own: dict[_Key, Tensor]  # (T, size) of each of the other parameters
     noise: Tensor | None = None  # (T, P), the sum of that of the steps, not subtracted from weights yet
 
@@ -94,10 +91,8 @@ class _Learning:
     def __init__(
         self, layers: Sequence[nn.Module], vector: Tensor, count: int, inner: Inner, noise: Tensor
     ) -> None:
-        self._layers = layers
-        self._inner = inner
-        self._noise = noise
-        self._vector = vector
+        self._layers, self._vector, self._count = layers, vector, count
+        self._inner, self._noise = inner, noise
         self._slices: dict[_Key, slice] = {}
         self._weights: dict[int, Tensor] = {}
         self._own: dict[_Key, Tensor] = {}
@@ -112,32 +107,32 @@ class _Learning:
                     self._weights[place] = values.view(parameter.shape).requires_grad_()
                 else:
                     self._own[place, name] = values.expand(count, -1).clone().requires_grad_()
-        self._norm = (
-            None if inner.clipping_norm is None else vector[-1].expand(count).clone().requires_grad_()
-        )
+        self._norm: Tensor | None = None
+        if inner.clipping_norm is not None:
+            self._norm = vector[-1].expand(count).clone().requires_grad_()
         norm = vector.new_zeros(count) if self._norm is None else self._norm
         # (T, 1) by which noise is subtracted, the same in every step
         self._factor = inner.rate * inner.noise_multiplier * norm[:, None]
-        self._count = count
-        self._noted: dict[int, list[tuple[Tensor, Tensor]]] | None = None  # None: not now
+        self._noted: dict[int, _Pairs] = {place: [] for place in self._weights}
 
-    def learn(self, images: Tensor, labels: Tensor, *, traced: bool | None = None) -> _Learned:
+    def learn(self, images: Tensor, labels: Tensor, traced: bool) -> _Learned:
         """Learns from (n, T, in) images with (n, T) labels; `traced`: to be differentiated through."""
         inner = self._inner
-        traced = inner.algorithm == "maml" if traced is None else traced
         learned = _Learned({place: [] for place in self._weights}, self._own)
         for (seen, names), drawn in zip(inner.parts(images, labels), self._noise.unbind(1), strict=True):
             loss, passed = self._loss(learned, seen, names)
             wanted = [*(outputs for _, _, outputs in passed), *learned.own.values()]
             found = torch.autograd.grad(loss, wanted, create_graph=traced)
-            if not traced:
-                passed = [(place, _cut(inputs), outputs) for place, inputs, outputs in passed]
+            if not traced:  # without the graph; without any it is the same tensor, which `_add` looks for
+                passed = [
+                    (at, each.detach() if each.requires_grad else each, out) for at, each, out in passed
+                ]
             ahead, rest = found[: len(passed)], dict(zip(learned.own, found[len(passed) :], strict=True))
             rate = loss.new_full((self._count,), inner.rate)
             if self._norm is not None:
                 rate = rate * (self._norm / _lengths(passed, ahead, rest)).clamp(max=1.0)
             steps = {
-                place: _add(learned.steps[place], inputs, rate[:, None] * each)
+                place: _add(learned.steps[place], rate[:, None] * each, inputs)
                 for (place, inputs, _), each in zip(passed, ahead, strict=True)
             }
             own = {key: value - rate[:, None] * rest[key] for key, value in learned.own.items()}
@@ -152,11 +147,11 @@ class _Learning:
         """The derivative of the images' loss after learning by the start and the norm. -> (T, D)."""
         loss, _ = self._loss(learned, images, labels)
         leaves = [*self._own.values(), *([] if self._norm is None else [self._norm]), *self._weights.values()]
-        self._noted = {place: [] for place in self._weights}
+        for pairs in self._noted.values():
+            pairs.clear()  # those of learning
         found = torch.autograd.grad(loss, leaves, allow_unused=True)  # a weight's own is None: it was noted
-        noted, self._noted = self._noted, None
         whole = self._vector.new_zeros(self._count, len(self._vector))
-        for place, pairs in noted.items():
+        for place, pairs in self._noted.items():
             whole[:, self._slices[place, "weight"]] = _outer(pairs)
         for key, value in zip(self._own, found, strict=False):
             whole[:, self._slices[key]] = value
@@ -168,10 +163,10 @@ class _Learning:
         """The way from the learned parameters back to the start. -> (T, D)."""
         whole = self._vector.new_zeros(self._count, len(self._vector))
         for place, pairs in learned.steps.items():
-            whole[:, self._slices[place, "weight"]] = _outer([(ahead, inputs) for inputs, ahead in pairs])
+            part = self._slices[place, "weight"]
+            whole[:, part] = _outer(pairs)
             if learned.noise is not None:
-                noise = learned.noise[:, self._slices[place, "weight"]]
-                whole[:, self._slices[place, "weight"]] += self._factor.detach() * noise
+                whole[:, part] += self._factor.detach() * learned.noise[:, part]
         for key, value in learned.own.items():
             whole[:, self._slices[key]] = (self._own[key] - value).detach()
         return whole
@@ -185,9 +180,10 @@ class _Learning:
             own = {name: learned.own[place, name] for name, _ in layer.named_parameters() if name != "weight"}
             match layer:
                 case nn.Linear():
-                    outputs = _multiply(here, self._weights[place], self._note(place))
-                    for inputs, ahead in learned.steps[place]:
-                        outputs = outputs - _product(here, inputs, ahead)
+                    outputs = _multiply(here, self._weights[place], self._noted[place])
+                    for ahead, inputs in learned.steps[place]:
+                        products = torch.bmm(_gram(here, inputs), ahead.transpose(0, 1))  # (T, m, out)
+                        outputs = outputs - products.transpose(0, 1)
                     if learned.noise is not None:
                         noise = learned.noise[:, self._slices[place, "weight"]]
                         weights = noise.unflatten(1, layer.weight.shape)
@@ -208,13 +204,6 @@ class _Learning:
         loss = functional.cross_entropy(here.flatten(0, 1), labels.flatten(), reduction="sum")
         return loss / len(images), passed
 
-    def _note(self, place: int) -> _Note:
-        def note(derivative: Tensor, inputs: Tensor) -> None:
-            if self._noted is not None:
-                self._noted[place].append((derivative.detach(), inputs.detach()))
-
-        return note
-
 
 def _lengths(
     passed: list[tuple[int, Tensor, Tensor]], ahead: Sequence[Tensor], rest: dict[_Key, Tensor]
@@ -226,35 +215,20 @@ def _lengths(
     return torch.stack(squares).sum(0).clamp(min=_TINY**2).sqrt()
 
 
-def _flat(images: Tensor) -> Tensor:
-    """(T, n, C, H, W) -> (n, T, C * H * W): batch norm treats the tasks as channels."""
-    return images.flatten(2).transpose(0, 1).contiguous()
-
-
 def _gram(first: Tensor, second: Tensor) -> Tensor:
     """(m, T, d), (n, T, d) -> (T, m, n) inner products."""
     return torch.bmm(first.transpose(0, 1), second.permute(1, 2, 0))
 
 
-def _product(here: Tensor, inputs: Tensor, ahead: Tensor) -> Tensor:
-    """(m, T, in) inputs times the outer products of (n, T, in) and (n, T, out). -> (m, T, out)."""
-    return torch.bmm(_gram(here, inputs), ahead.transpose(0, 1)).transpose(0, 1)
-
-
-def _cut(inputs: Tensor) -> Tensor:
-    """Drops the graph that made it; without a graph it is the same tensor, which `_add` looks for."""
-    return inputs.detach() if inputs.requires_grad else inputs
-
-
-def _add(steps: list[tuple[Tensor, Tensor]], inputs: Tensor, ahead: Tensor) -> list[tuple[Tensor, Tensor]]:
+def _add(steps: _Pairs, ahead: Tensor, inputs: Tensor) -> _Pairs:
     """Adds one step; the first layer has the same inputs again and again, and keeps them once."""
-    for place, (known, before) in enumerate(steps):
+    for place, (before, known) in enumerate(steps):
         if known is inputs:
-            return [*steps[:place], (inputs, before + ahead), *steps[place + 1 :]]
-    return [*steps, (inputs, ahead)]
+            return [*steps[:place], (before + ahead, inputs), *steps[place + 1 :]]
+    return [*steps, (ahead, inputs)]
 
 
-def _outer(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """[((n, T, out), (n, T, in))] -> (T, out * in), the sum of their outer products."""
+def _outer(pairs: _Pairs) -> Tensor:
+    """-> (T, out * in), the sum of the outer products."""
     left, right = (torch.cat(each).detach() for each in zip(*pairs, strict=True))
     return torch.bmm(left.permute(1, 2, 0), right.transpose(0, 1)).flatten(1)

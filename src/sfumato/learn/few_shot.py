@@ -12,7 +12,7 @@ values (`cell`), and an encoder may be trained to classify before it is trained 
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pydantic
@@ -30,9 +30,8 @@ from sfumato.errors import ConfigError
 from sfumato.images import to_float, to_uint8
 from sfumato.learn import method
 from sfumato.learn.augmentation import augment
-from sfumato.learn.calibration import measure_refusal
 from sfumato.learn.fit import Progress, Run, adam, fit
-from sfumato.learn.gallery import answers_of_episodes
+from sfumato.learn.gallery import answers_of_episodes, measure_refusal
 from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototypical_loss
 from sfumato.learn.refusal import Refusal
 from sfumato.learn.start import START_FIELD, begin
@@ -122,14 +121,11 @@ FS_PIC_MINIIMAGENET = FewShotConfig(way=5, shot=5, queries=15, epochs=200, patie
 
 
 class FewShotModel(method.Model):
-    """An encoder, with a denoiser in front or without.
-
-    It was trained with `protection`; the networks see means of square cells of a side of `cell` pixels.
-    """
+    """An encoder, with a denoiser in front or without."""
 
     kind = "few-shot"
-    protection: Protection
-    cell: int
+    protection: Protection  # of its training
+    cell: int  # the side in pixels of the squares whose means the networks see
     encoder: nn.Module
     denoiser: nn.Module | None
 
@@ -151,23 +147,17 @@ class FewShotModel(method.Model):
         # Cells that the border cuts short are divided by the pixels they have.
         return functional.avg_pool2d(to_float(images), self.cell, ceil_mode=True, count_include_pad=False)
 
-    def embed(self, released: Tensor) -> Tensor:
+    def encode(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 images, from `Release.images()` -> (N, D) float32 embeddings."""
         return self.infer(lambda images: self(self.prepare(images))[1], released)
 
     def denoise(self, released: Tensor) -> Tensor:
-        """(N, C, H, W) uint8 released images -> uint8 denoised ones; unchanged without a denoiser.
-
-        A denoiser of cells gives cells, each enlarged to its pixels.
-        """
+        """(N, C, H, W) uint8 releases -> uint8 denoised images, by cells; unchanged without a denoiser."""
         if self.denoiser is None:
             return released
-        size = (released.shape[2], released.shape[3])
-
-        def restore(images: Tensor) -> Tensor:
-            return enlarge(to_uint8(self(self.prepare(images))[0]).cpu(), cell=self.cell, size=size)
-
-        return self.infer(restore, released)
+        _, _, height, width = released.shape
+        cells = self.infer(lambda images: to_uint8(self(self.prepare(images))[0]), released.cpu())
+        return enlarge(cells, cell=self.cell, size=(height, width))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an artefact."""
@@ -198,38 +188,28 @@ class _Card(artefacts.Card):
 
 
 def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> FewShotModel:
-    """Reads a saved model.
+    """Reads a saved model. Raises ArtefactError: damaged, foreign, or the weights do not fit the encoder.
 
-    `encoder`: a module of the same architecture, for a model that was trained with the user's own. Raises
-    ArtefactError: damaged, foreign, or the weights do not fit the encoder.
+    `encoder`: a module of the same architecture, for a model that was trained with the user's own.
     """
 
     def make(card: dict[str, Any]) -> FewShotModel:
-        cell, settings = card.pop("cell"), dict(card["config"])
-        if settings.get("widths") is not None:
-            settings["widths"] = tuple(settings["widths"])  # JSON has lists
+        config = FewShotConfig(**card["config"] | {"cell": card.pop("cell")})
         protection = method.protection_of(card["spec"], card.get("made_of"), path)
         card["spec"] = protection.spec
-        config = replace(FewShotConfig(**settings), cell=cell)
         return make_untrained(card["channels"], config, protection, encoder=encoder, card=card)
 
     cure = "pass the encoder module that it was trained with" if encoder is None else "another architecture"
     return method.load_model(path, kind=FewShotModel.kind, schema=_Card, untrained=make, cure=f" ({cure})")
 
 
-@torch.no_grad()
 def operations(model: FewShotModel, shape: Sequence[int]) -> int | None:
-    """The multiply-adds of the networks for one (C, H, W) image, in convolutions and linear layers.
-
-    None for a graph of ONNX, whose operations are not counted.
-    """
-    model.eval()
+    """The multiply-adds for one (C, H, W) image, in convolutions and linear layers; None for ONNX graphs."""
     if any(isinstance(part, OnnxNetwork) for part in model.modules()):
         return None
-    counter = FlopCounterMode(display=False)
-    with counter:
-        model.embed(torch.zeros(1, *shape, dtype=torch.uint8))
-    return counter.get_total_flops() // 2
+    with FlopCounterMode(display=False) as counter:
+        model.encode(torch.zeros(1, *shape, dtype=torch.uint8))
+    return int(counter.get_total_flops() // 2)
 
 
 def make_untrained(
@@ -242,11 +222,8 @@ def make_untrained(
     seed: int = 0,
     size: tuple[int, int] | None = None,
 ) -> FewShotModel:
-    """Makes the model of `config` for a protection, with initial weights from `seed`.
-
-    If all images have one size, (H, W), cells that are shares of them are in pixels of that size.
-    """
-    cell = config.cell
+    """Makes the model of `config` for a protection, for images of a size, with weights from `seed`."""
+    cell, depth = config.cell, config.denoiser_depth
     if cell is None:
         # A share of an image is of unknown pixels if its size is not known.
         known = encoder is None and (size or isinstance(cell_of(protection), int))
@@ -256,11 +233,8 @@ def make_untrained(
             # The last maps are as large as they would be at full resolution.
             pools = max(0, 4 - round(math.log2(cell)))
             encoder = make_encoder(config.encoder, channels, pools=pools, widths=config.widths)
-        denoiser = None
-        if config.denoiser_depth is not None:
-            denoiser = DnCNN(channels, depth=config.denoiser_depth, width=config.denoiser_width)
-    card = card or {"precision": resolve(config.precision)}
-    model = FewShotModel(card, encoder=encoder, denoiser=denoiser)
+        denoiser = None if depth is None else DnCNN(channels, depth=depth, width=config.denoiser_width)
+    model = FewShotModel(card or {"precision": resolve(config.precision)}, encoder=encoder, denoiser=denoiser)
     model.protection, model.cell = protection, cell
     return model
 
@@ -276,21 +250,14 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-    losses: Callable[[Tensor], None] | None = None,
     device: torch.device | None = None,
 ) -> FewShotModel:
     """Trains by Algorithm 1 and returns the model of the epoch with the best validation accuracy.
 
-    Every image is protected anew in every episode, by seeded noise: these copies stay with the trainer. See
-    also learn.method.
-
-    Args:
-        data: clean images to train on.
-        protection: of the images; `Clear()` gives the clean-trained baseline.
-        target: the label to classify.
-        validation: images of other classes for early stopping; None holds back 15% of the classes.
-        encoder: any module from (N, C, H, W) float images to (N, D), which is trained in place and sees every
-            pixel unless config.cell is set; None for the one that config names.
+    Every image is protected anew in every episode, by seeded noise: these copies stay with the trainer; with
+    `Clear()` the model is the clean-trained baseline. `validation` is of other classes; None holds back 15%
+    of them. `encoder` is any module from (N, C, H, W) float images to (N, D), which is trained in place and
+    sees every pixel unless config.cell is set; None for the one that config names. See also learn.method.
 
     Raises DataError: too few classes or images for an episode, or no label `config.within`.
     """
@@ -298,12 +265,12 @@ def train(
         parts = split_by_class(data.label(target).codes, shares=(0.85, 0.15, 0.0), seed=seed)
         data, validation = data.rows(parts["train"]), data.rows(parts["validation"])
     sampler = _sampler(data, target, config, config.episode)
-    channels, *sides = data.images.shape[1:]
+    channels, height, width = data.images.shape[1:]
     own = {"spec": protection.spec, "channels": channels, "target": target}
     card = method.training_card(data, config, seed=seed, device=device, **own)
     card["config"]["encoder"] = on_card(config.encoder)
     card["encoder"] = on_card(config.encoder) if encoder is None else type(encoder).__name__
-    more: dict[str, Any] = {"card": card, "seed": seed, "size": tuple(sides)}
+    more: dict[str, Any] = {"card": card, "seed": seed, "size": (height, width)}
     model = make_untrained(channels, config, protection, encoder=encoder, **more)
     if encoder is None:
         card["start"] = begin(model.encoder, config.start)
@@ -317,24 +284,22 @@ def train(
     asked = protection.release(validation.images[rows], seeded_noise(seed, config.epochs)).images()
 
     def judge() -> float:
-        return episode_accuracies(model.embed(asked), places, shot=judged.shot).mean().item()
+        return episode_accuracies(model.encode(asked), places, shot=judged.shot).mean().item()
 
     def fit_encoder() -> None:
         """Standardises and whitens the outputs of an encoder that was trained before; others stay."""
-        if not isinstance(model.encoder, PretrainedEncoder):
+        if not isinstance(trained := model.encoder, PretrainedEncoder):
             return
-        released, encoder = protection.release(data.images, seeded_noise(seed, 0)), model.encoder.encoder
 
         def raw(images: Tensor) -> Tensor:
             ready = model.prepare(images)
-            return encoder.raw(ready if model.denoiser is None else model(ready)[0])
+            return trained.encoder.raw(ready if model.denoiser is None else model(ready)[0])
 
-        with torch.no_grad():
-            model.encoder.fit(model.infer(raw, released.images()), codes)
+        trained.fit(model.infer(raw, protection.release(data.images, seeded_noise(seed, 0)).images()), codes)
 
     fit_encoder()
     if any(parameter.requires_grad for parameter in model.parameters()):
-        size = model.embed(data.images[:1]).shape[1] if config.pretraining_epochs else 0
+        size = model.encode(data.images[:1]).shape[1] if config.pretraining_epochs else 0
         run, step = make_step(model, config, outputs=(len(classes), size), device=device)
 
         def batches(epoch: int) -> Iterator[list[Batch]]:
@@ -363,7 +328,7 @@ def train(
 
         patience = {"patience": config.patience, "patient_from": config.pretraining_epochs}
         steps = config.episodes_per_epoch // config.episodes_per_step
-        more = {"checkpoint": checkpoint, "progress": episodes, "losses": losses, **patience}
+        more = {"checkpoint": checkpoint, "progress": episodes, **patience}
         fit(run, batches, step, epochs=config.epochs, steps=steps, judge=judge, **more)
         card |= {**run.outcome, "curve": run.curve}
         if isinstance(model.encoder, PretrainedEncoder) and not model.encoder.encoder.rate:
@@ -371,7 +336,7 @@ def train(
     else:  # every learning part was computed in closed form
         card |= {"epochs": 0, "validation_accuracy": judge()}
     known = validation.label(target).codes[rows].numpy()
-    refusal, reason = measure_refusal(model.embed(asked).numpy(), known, way=judged.way, shot=judged.shot)
+    refusal, reason = measure_refusal(model.encode(asked).numpy(), known, way=judged.way, shot=judged.shot)
     card |= {"refusal": None if refusal is None else refusal.card(), "no_refusal": reason}
     card["made_of"] = artefact_of(protection)
     return model
@@ -384,14 +349,10 @@ def make_step(
     outputs: tuple[int, int] = (0, 0),
     device: torch.device | None = None,
 ) -> tuple[Run, Callable[[Sequence[Batch]], Tensor]]:
-    """The run of a training, and its step: one of Adam on the mean loss of batches, which it returns.
-
-    `outputs`: classes and dimension of the layer of pretraining; none without it.
-    """
+    """The run, with a layer of `outputs` for pretraining, and its step on the mean loss of batches."""
     layers = nn.ParameterDict({"classifier": torch.zeros(outputs)} if all(outputs) else {})
-    identity = {"cell": model.cell, **model.card}
-    rate = adam(config.learning_rate)
-    run = Run(model, rate, kind="few-shot checkpoint", identity=identity, beside=layers, device=device)
+    about: dict[str, Any] = {"kind": "few-shot checkpoint", "identity": {"cell": model.cell, **model.card}}
+    run = Run(model, adam(config.learning_rate), **about, beside=layers, device=device)
 
     def loss_of(batch: Batch) -> Tensor:
         clean, released = (to_device(part, run.device) for part in batch[:2])
@@ -450,18 +411,15 @@ def evaluate(
     protection: Protection | None = None,
     seed: int = 0,
 ) -> Accuracy:
-    """Mean accuracy over test episodes, on images protected once each.
+    """Mean accuracy over test episodes of clean images of new classes, each protected once.
 
-    Only images that an episode draws are protected and embedded, once for any number of episodes.
-    `data` are clean images of new classes, and `protection` is None for that of the training. The episodes of
-    a seed do not depend on the model or the protection, so models are compared on the same ones. Raises
-    DataError: too few classes or images for an episode.
+    `protection` is None for that of the training. The episodes of a seed do not depend on the model or the
+    protection, so models are compared on the same ones. Raises DataError: too few for an episode.
     """
     protection, shape = protection or model.protection, Shape(way=way, shot=shot, queries=queries)
     drawn = Sampler(data.label(target), shape).draw(episodes, torch.Generator().manual_seed(seed))
     drawn, rows = drawn.unique(return_inverse=True)
-    embeddings = model.embed(protection.release(data.images[drawn], seeded_noise(seed)).images())
-    answers = answers_of_episodes(
-        embeddings.numpy(), rows.numpy(), shot=shot, refusal=Refusal.of_card(model.card.get("refusal"))
-    )
+    embeddings = model.encode(protection.release(data.images[drawn], seeded_noise(seed)).images())
+    refusal = Refusal.of_card(model.card.get("refusal"))
+    answers = answers_of_episodes(embeddings.numpy(), rows.numpy(), shot=shot, refusal=refusal)
     return Accuracy.of_answers(answers, drawn[rows][:, :, shot:], shape, protection.spec)

@@ -45,13 +45,11 @@ def adam(rate: float) -> Optimiser:
     """Adam at a learning rate; at a share of it for parameters that have one, see networks.pretrained."""
 
     def make(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        groups: dict[float, list[nn.Parameter]] = {}
+        shares: dict[float, list[nn.Parameter]] = {}
         for parameter in parameters:
-            groups.setdefault(getattr(parameter, "share_of_rate", 1.0), []).append(parameter)
-        return torch.optim.Adam(
-            [{"params": own, "lr": rate * share, "share": share} for share, own in groups.items()],
-            fused=fuses(parameters),
-        )
+            shares.setdefault(getattr(parameter, "share_of_rate", 1.0), []).append(parameter)
+        groups = [{"params": own, "lr": rate * share, "share": share} for share, own in shares.items()]
+        return torch.optim.Adam(groups, fused=fuses(parameters))
 
     return make
 
@@ -75,17 +73,16 @@ class Run:
     ) -> None:
         """Prepares to train a model on `device`, or on its own.
 
-        `identity`, the settings, data and seed, must be equal to resume this run from a checkpoint of this
-        `kind`. Layers `beside` are trained with the model and removed at the end, such as an adversary; their
-        names do not begin with "model", "best" or "optimiser".
+        To resume from a checkpoint of this `kind`, its `identity` must be equal: settings, data and seed.
+        Layers `beside` are trained with the model and removed at the end, such as an adversary; their names
+        do not begin with "model", "best" or "optimiser".
         """
         self.model = model if device is None else model.to(device)
         self.device = device_of(model)
         self._beside = nn.Module() if beside is None else beside.to(self.device)
         every = [*model.parameters(), *self._beside.parameters()]
         self.parameters = [parameter for parameter in every if parameter.requires_grad]
-        self.epoch = 0
-        self.curve: list[float] = []
+        self.epoch, self.curve = 0, list[float]()
         self._optimiser = optimiser(self.parameters)
         self._kind = kind
         self._identity = json.loads(json.dumps(identity))  # as a checkpoint returns it
@@ -102,7 +99,7 @@ class Run:
         return {"epochs": self.epoch, "validation_accuracy": max(self.curve, default=None)}
 
     def set_rate(self, rate: float) -> None:
-        """Changes the learning rate."""
+        """Sets the learning rate, of which a parameter may have a share."""
         for group in self._optimiser.param_groups:
             group["lr"] = rate * group.get("share", 1.0)
 
@@ -143,8 +140,8 @@ class Run:
         if self._best is not None and self.stale:
             tensors |= {f"best.{k}": v for k, v in self._best.items()}
         tensors |= self._beside.state_dict() | optimiser_state(self._optimiser, self.parameters)
-        progress = {"epoch": self.epoch, "accuracies": self.curve}
-        artefacts.save(path, tensors, {"kind": self._kind, "run": self._identity, **progress})
+        card = {"kind": self._kind, "run": self._identity, "epoch": self.epoch, "accuracies": self.curve}
+        artefacts.save(path, tensors, card)
 
     def resume(self, path: StrPath) -> None:
         """Resumes from a checkpoint. Raises ArtefactError for that of another run."""
@@ -182,15 +179,14 @@ def fit(
     resumes from its checkpoint exactly as if it had not stopped.
 
     Args:
-        run: the training.
         batches: epoch -> its batches, one a step. It is called before the networks are in training mode.
         step: follows the gradients of one batch by `Run.update`, and returns the loss.
         epochs, steps: at most, and of an epoch; None if epochs differ.
-        judge: the quality of the model, from 0 to 1, larger is better. The weights of the best epoch
-            are kept; without a judge, those of the last. None for an epoch that does not count.
+        judge: the quality of the model, from 0 to 1, larger is better; None for an epoch that does not count.
+            The weights of the best epoch are kept; without a judge, those of the last.
         patience: epochs without a better one before training stops, counted from `patient_from`.
-        checkpoint: a file written after each epoch. Training resumes from an existing one, or raises
-            ArtefactError if it belongs to another run; the caller removes it when it is no longer needed.
+        checkpoint: a file written after each epoch. Training resumes from an existing one of the same run;
+            the caller removes it when it is no longer needed.
         progress: called after each step (or unequal epoch) with the numbers done and planned.
         losses: called after each step with its loss, on the model's device: reading it waits for the step.
     """
@@ -248,9 +244,6 @@ def to_the_end(
                 given_back = time.monotonic()
 
 
-# Checkpoints
-
-
 def check_run(path: StrPath, run: Any, identity: Any) -> None:
     """Raises ArtefactError if a checkpoint belongs to another run."""
     if run != identity:
@@ -270,11 +263,8 @@ def optimiser_state(
     optimiser: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]
 ) -> dict[str, Tensor]:
     """The state of an optimiser for each parameter, under names for a checkpoint."""
-    return {
-        f"optimiser.{i}.{k}": v
-        for i, parameter in enumerate(parameters)
-        for k, v in optimiser.state[parameter].items()
-    }
+    states = (optimiser.state[parameter].items() for parameter in parameters)
+    return {f"optimiser.{i}.{k}": v for i, state in enumerate(states) for k, v in state}
 
 
 @torch.no_grad()

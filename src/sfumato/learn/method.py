@@ -1,9 +1,11 @@
 """The frame of the methods: cards, inputs and classes of models, and what every training takes.
 
-`train(images, config, ...)` of every method returns a model, and takes, apart from arguments of its own:
+`train(data, config, ...)` of every method returns a model, and takes, apart from arguments of its own:
 
+- data: clean images to train on; target or targets: the labels to learn.
+- validation: other images of the same classes, whose accuracy chooses the best epoch; None for the last one.
 - seed: decides weights, order, episodes and noise. The same seed, machine and thread count repeat a run.
-- checkpoint, progress, losses: see fit.fit. It raises ArtefactError for the checkpoint of another run.
+- checkpoint, progress: see fit.fit. It raises ArtefactError for the checkpoint of another run.
 - device: trains the model, and keeps it; None for the processor, which makes all draws.
 
 Settings of the same name mean the same in all methods:
@@ -58,7 +60,7 @@ Count = Annotated[int, Field(ge=0, le=1 << 53)]
 Precision = Literal["float32", "bfloat16"]
 
 
-def kind_of(data: LabelledImages) -> str:
+def source_name(data: LabelledImages) -> str:
     """The name of a source on a card: "folder" for "folder:photos/anna", "faces" for "faces"."""
     kind = data.name.partition(":")[0]
     return "images" if {"/", "\\"} & set(kind) else kind
@@ -76,7 +78,7 @@ def training_card(
     return {
         "config": {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()},
         "shape": list(data.images.shape[1:]),
-        "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
+        "data": {"name": source_name(data), "digest": data.digest, "images": len(data)},
         "seed": seed,
         "privacy_spent": None,  # of the TRAINING images: these methods protect users' images, not these
         **more,
@@ -102,10 +104,7 @@ class Episodic:
 
 
 def check_least(config: Any, **least: int) -> None:
-    """Raises ConfigError for a setting below its least value, unless it is None, and for wrong common ones.
-
-    These are the learning rate, the start, the precision and the shapes of episodes.
-    """
+    """Raises ConfigError for settings below their least value, unless None, and for wrong common ones."""
     for name, bound in least.items():
         value = getattr(config, name)
         if value is not None and not bound <= value < math.inf:

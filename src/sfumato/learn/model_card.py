@@ -13,7 +13,7 @@ from typing import Any
 
 from sfumato import artefacts
 from sfumato.base.files import printable
-from sfumato.data.readers.catalogue import SOURCES
+from sfumato.data.readers.catalogue import sources
 from sfumato.errors import ArtefactError
 from sfumato.learn import meta
 from sfumato.learn.method import describing
@@ -83,8 +83,7 @@ class ModelCard:
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:2rem auto;padding:0 1rem;"
     "overflow-wrap:anywhere;color-scheme:light dark}h1{font-size:1.5rem}"
-    "h2{font-size:1.1rem;margin-bottom:.3rem}"
-    "ul{margin-top:0;padding-left:1.2rem}"
+    "h2{font-size:1.1rem;margin-bottom:.3rem}ul{margin-top:0;padding-left:1.2rem}"
 )
 
 
@@ -183,12 +182,11 @@ def _accuracy(card: Mapping[str, Any]) -> Iterator[str]:
         yield f"{mean:.1%} in the test, {interval}, over {number:,} test {test.get('over')}{guessing}."
     for key in ("shared", "left_out"):
         yield from (f"Of its data, {line}." for line in card.get(key) or [] if isinstance(card[key], list))
-    share, shares = card.get("validation_accuracy"), card.get("accuracies")
-    lines = [f"{share:.1%} of validation images."] if isinstance(share, int | float) else []
-    for label, value in (shares if isinstance(shares, Mapping) else {}).items():
-        lines.append(f"{value:.1%} of validation images, of {label}.")
-    yield from lines
-    if lines:
+    shares = {f", of {label}": value for label, value in (card.get("accuracies") or {}).items()}
+    if isinstance(share := card.get("validation_accuracy"), int | float):
+        shares = {"": share, **shares}
+    yield from (f"{value:.1%} of validation images{of}." for of, value in shares.items())
+    if shares:
         yield "Validation images also chose the best epoch, so new images may be classified a little worse."
 
 
@@ -209,11 +207,11 @@ def _licence(card: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield "No licence is stated: whoever trained it decides, as far as its data and encoder allow."
     name = card["data"].get("name") if isinstance(card.get("data"), Mapping) else None
-    if isinstance(name, str) and name in SOURCES:
-        yield f"Data: {SOURCES[name].terms}."
+    if isinstance(name, str) and name in sources():
+        yield f"Data: {sources()[name].terms}."
     elif name is not None:
         yield "Data: of the person who trained it."
-    settings = card.get("config")
-    encoder = settings.get("encoder") or settings.get("network") if isinstance(settings, Mapping) else None
+    settings = card["config"] if isinstance(card.get("config"), Mapping) else {}
+    encoder = settings.get("encoder") or settings.get("network")
     if isinstance(encoder, str) and is_pretrained(encoder):
         yield f"It holds the weights of the encoder {encoder}, whose licence holds for this file."

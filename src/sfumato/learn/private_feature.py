@@ -95,13 +95,8 @@ class FeatureConfig:
         return "simple" if epoch < self.attribute_epochs + self.simple_epochs else self.variant
 
 
-def config_of(card: dict[str, Any]) -> FeatureConfig:
-    """The settings of a model's card."""
-    return FeatureConfig(**card["config"] | {"widths": tuple(card["config"]["widths"])})
-
-
 class CloudSide(nn.Module):
-    """The network after the private feature. State: its weights. (N, d) -> (N, outputs) logits."""
+    """The network after the private feature. State: its weights."""
 
     def __init__(self, analyser: nn.Module, between: torch.Size, *, dimension: int) -> None:
         super().__init__()
@@ -110,26 +105,17 @@ class CloudSide(nn.Module):
         self._between = between
 
     def forward(self, features: Tensor) -> Tensor:
-        """The logits of all attributes, one after the other."""
+        """(N, d) -> (N, outputs), the logits of all attributes."""
         return torch.as_tensor(self.analyser(self.decoder(features).unflatten(1, self._between)))
 
 
 class FeatureModel(method.Model):
-    """A device side that extracts a private feature, and a cloud side that reads attributes from it.
-
-    State: their weights, and those of an adversary while it is trained. `protect.feature` applies the device
-    side.
-    """
+    """A device side that extracts a private feature, and a cloud side that reads attributes from it."""
 
     kind = KIND
-    device: DeviceSide
+    device: DeviceSide  # which `protect.feature` applies
     cloud: CloudSide
-    adversary: nn.Module | None
-
-    @property
-    def covariance(self) -> Tensor:
-        """(d, d), of the features of the training images: C of Procedure 2."""
-        return self.device.covariance
+    adversary: nn.Module | None  # while it is trained
 
     def features(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32, without noise. Raises DataError for other sizes."""
@@ -138,10 +124,7 @@ class FeatureModel(method.Model):
         return self._of_images(self.device, images)
 
     def classify(self, images: Tensor) -> dict[str, Tensor]:
-        """(N, C, H, W) uint8 -> target -> (N, classes) float32 logits, by both sides, without noise.
-
-        Raises DataError for other sizes.
-        """
+        """(N, C, H, W) uint8 -> target -> (N, classes) float32 logits, by both sides, without noise."""
         return self.by_target(self._of_images(self.outputs, images))
 
     def _of_images(self, function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
@@ -184,34 +167,26 @@ class FeatureModel(method.Model):
 
 
 class _Card(FeatureCard):
-    """The card of both sides: the device side needs less."""
-
     config: FeatureConfig  # type: ignore[assignment]
     precision: method.Precision = "float32"  # of the training: a loaded model computes in float32
 
 
 def load(path: str | os.PathLike[str]) -> FeatureModel:
     """Reads a saved model. Raises ArtefactError for any other file."""
-    return method.load_model(
-        path, kind=KIND, schema=_Card, untrained=lambda card: make_untrained(card, seed=0)
-    )
+    return method.load_model(path, kind=KIND, schema=_Card, untrained=make_untrained)
 
 
 def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None = None) -> dict[str, float]:
-    """Target -> the share of clean images whose attribute is named correctly.
-
-    `features`: (N, d) of these images, with noise for example; None for those without.
-    """
-    codes = codes_of(model, data)
-    if not len(data) or (features is not None and len(features) != len(data)):
-        count = len(data) if features is None else len(features)
+    """Target -> the share named correctly, by their features, or by (N, d) others, such as noisy."""
+    codes, count = codes_of(model, data), len(data if features is None else features)
+    if not len(data) or count != len(data):
         raise DataError(f"{count} features of {len(data)} images: one of each, and at least one")
     logits = model.classify(data.images) if features is None else model.attributes(features)
     guesses = torch.stack([scores.argmax(1) for scores in logits.values()], 1)  # (N, T)
     return dict(zip(logits, (guesses == codes).double().mean(0).tolist(), strict=True))
 
 
-def make_untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
+def make_untrained(card: dict[str, Any], *, seed: int = 0) -> FeatureModel:
     """Makes the model of a card's settings, with initial weights from `seed`."""
     dimension = card["config"]["dimension"]
     with initial_weights(seed):
@@ -264,7 +239,7 @@ def log_rank_loss(
 
     Promises: at a temperature near 0 it is exact log-rank privacy, if no two identities are equally likely.
 
-    Arguments as of privacy_loss; the temperature of the sigmoid is in nats.
+    Arguments as of privacy_loss.
     """
     columns, codes = identities.unique(return_inverse=True)
     squares = (features[:, None] - features[None]).square().sum(2)  # (N, N)
@@ -290,12 +265,10 @@ def reverse_gradient(features: Tensor, beta: float) -> Tensor:
 
 
 def pair(order: Tensor, identities: Tensor, *, batch: int, pairs: int, draw: torch.Generator) -> list[Tensor]:
-    """The rows of batches in which some images have another one of the same identity.
+    """The rows of batches in which some images have another one of the same identity, (N,) of each.
 
-    Promises: without the last `pairs` of each batch, every row occurs once, except a rest that is
+    Promises: without the last `pairs` of each batch, every row of `order` occurs once, except a rest that is
     smaller than a batch; these last have the identities of the first that have another image, in turn.
-
-    `order`: (N,) the rows, shuffled; `identities`: (N,) of each row; `batch`: rows of a batch, all together.
     """
     _, codes, counts = identities.unique(return_inverse=True, return_counts=True)
     by_identity = codes.argsort(stable=True)
@@ -316,18 +289,17 @@ def pair(order: Tensor, identities: Tensor, *, batch: int, pairs: int, draw: tor
 
 
 @torch.no_grad()
-def embed(model: FeatureModel, images: Tensor) -> None:
+def begin_auto_encoder(model: FeatureModel, images: Tensor) -> None:
     """Begins the auto-encoder with the principal components of the layer's output on some images.
 
     Source: Osia et al. 2018, Procedure 1. Promises: with as many dimensions as the output has, the network
     computes the same as without auto-encoder; with fewer, decoder and encoder are the best linear ones.
     """
-    device = device_of(model.eval())
 
     def extract(part: Tensor) -> Tensor:
-        maps: Tensor = model.device.extractor(method.as_input(part, device))
-        return maps.flatten(1)
+        return torch.as_tensor(model.device.extractor(method.as_input(part, device_of(model)))).flatten(1)
 
+    model.eval()
     outputs = method.in_batches(extract, images).double()  # (N, D)
     dimension = model.device.encoder.out_features
     if dimension > len(outputs) - 1:
@@ -348,8 +320,7 @@ def embed(model: FeatureModel, images: Tensor) -> None:
     encoder, norm, decoder = model.device.encoder, model.device.norm, model.cloud.decoder
     encoder.weight.copy_(vectors.T)
     encoder.bias.copy_(-mean @ vectors)
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
+    assert norm.running_mean is not None and norm.running_var is not None  # noqa: PT018
     norm.running_mean.zero_()
     norm.running_var.copy_(values)
     decoder.weight.copy_(vectors * (values + norm.eps).sqrt())  # undoes the batch norm
@@ -360,8 +331,7 @@ def embed(model: FeatureModel, images: Tensor) -> None:
 def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
     """Gives every batch norm its statistics over some images, with the present weights.
 
-    Running averages lag behind weights that still move: the loss of Eq. (7) moves its own input, a feature of
-    variance 1, and the lag makes features of another variance.
+    Running averages lag behind weights that move: by Eq. (7) a feature would then not have variance 1.
     """
     norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d)]
     momenta = [norm.momentum for norm in norms]
@@ -393,13 +363,9 @@ def begin_with(begin: FeatureModel, model: FeatureModel) -> int:
             "if there are stages after it"
         )
 
-    def settings(of: dict[str, Any]) -> dict[str, Any]:
-        config = {name: v for name, v in of["config"].items() if name not in _OF_LATER_STAGES[variant]}
-        config |= {name: of[name] for name in ("shape", "classes", "sensitive", "seed", "precision")}
-        return config | {"data": of["data"]["digest"]}
-
-    theirs, ours = settings(begun), settings(card)
-    for name in ours:
+    theirs, ours = ({**each["config"], **each, "data": each["data"]["digest"]} for each in (begun, card))
+    of_both = ("shape", "classes", "sensitive", "seed", "precision", "data")
+    for name in [*(each for each in card["config"] if each not in _OF_LATER_STAGES[variant]), *of_both]:
         if theirs[name] != ours[name]:
             raise ConfigError(
                 f"a model to begin with of {name}={theirs[name]}, and {ours[name]} is wanted: "
@@ -407,11 +373,11 @@ def begin_with(begin: FeatureModel, model: FeatureModel) -> int:
             )
     take_over(begin, model)
     card["begun"] = variant
-    return config_of(begun).epochs
+    return FeatureConfig(**begun["config"]).epochs
 
 
 def take_over(begin: FeatureModel, model: FeatureModel) -> None:
-    """Gives a model the weights of one of an earlier stage, which may be cut elsewhere if it is a network."""
+    """Gives a model the weights of an earlier stage; a network may be cut elsewhere."""
     if not begin.is_network:
         model.load_state_dict(begin.state_dict())
         return
@@ -436,13 +402,9 @@ def train(
 ) -> FeatureModel:
     """Trains by Procedure 1 and returns the model of the last epoch. See also learn.method.
 
-    Args:
-        data: clean images to train on.
-        targets: the labels to keep.
-        sensitive: the label to remove.
-        validation: other images, whose accuracies go on the card; their identities may be new.
-        begin: a model of an earlier stage, of the same data, seed and settings up to there. Only later stages
-            are then trained, with a new optimiser.
+    It keeps the targets, and removes the `sensitive` label. The accuracies on `validation`, of any people, go
+    on the card. `begin` is a model of an earlier stage, of the same data, seed and settings up to there: only
+    later stages are then trained, with a new optimiser.
 
     Raises DataError for what `trainable` refuses, and ConfigError for no such layer, for one whose output has
     fewer dimensions than the feature, and for an unsuitable `begin`.
@@ -463,14 +425,14 @@ def train(
     def batches(epoch: int) -> Sequence[Tensor]:
         draw, order = _order(data, seed, epoch)
         if epoch == config.attribute_epochs:
-            embed(model, data.images[order[:_PCA_IMAGES]])
+            begin_auto_encoder(model, data.images[order[:_PCA_IMAGES]])
         if config.stage(epoch) in ("network", "simple"):
             return order.tensor_split(-(-len(data) // config.batch))
         return pair(order, identities, batch=config.batch, pairs=config.pairs, draw=draw)
 
     def step(rows: Tensor) -> Tensor:
-        batch = (data.images[rows], codes[rows], identities[rows])
-        return run.minimise(stage_loss(model, config, config.stage(run.epoch), *batch, sigma=sigma))
+        batch, stage = (data.images[rows], codes[rows], identities[rows]), config.stage(run.epoch)
+        return run.minimise(stage_loss(model, config, stage, *batch, sigma=sigma))
 
     more: dict[str, Any] = {"checkpoint": checkpoint, "progress": progress, "losses": losses}
     fit(run, batches, step, epochs=config.epochs, **more)
@@ -508,21 +470,14 @@ def trainable(
 
 
 def stage_loss(
-    model: FeatureModel,
-    config: FeatureConfig,
-    stage: str,
-    images: Tensor,
-    codes: Tensor,
-    identities: Tensor,
-    *,
-    sigma: float,
+    model: FeatureModel, config: FeatureConfig, stage: str, *batch: Tensor, sigma: float
 ) -> Tensor:
     """The loss of a stage: the attributes' cross-entropies, and the privacy of the variant; see silverman.
 
-    Images are (B, C, H, W) uint8, codes of the targets (B, T) int64, and identities (B,) int64.
+    A batch: (B, C, H, W) uint8 images, (B, T) int64 codes of the targets, and (B,) int64 identities.
     """
     device = device_of(model)
-    codes, identities = to_device(codes, device), to_device(identities, device)
+    images, codes, identities = (to_device(part, device) for part in batch)
     with autocast(model.card["precision"], device):
         ready = method.as_input(images, device)
         if stage == "network":

@@ -14,11 +14,6 @@ from torch.nn import functional
 from sfumato.episodes import Shape
 
 
-def prototypes(support: Tensor) -> Tensor:
-    """The mean of the support embeddings of each class. (..., K, D) -> (..., D)."""
-    return support.mean(-2)
-
-
 def prototype_logits(queries: Tensor, prototypes: Tensor) -> Tensor:
     """Minus the squared Euclidean distances. (..., Q, D) queries, (..., N, D) prototypes -> (..., Q, N).
 
@@ -34,7 +29,7 @@ def prototypical_loss(embeddings: Tensor, shape: Shape, scale: Tensor | float = 
     `embeddings`: (N * (K + Q), D), class by class, support before queries; `scale`: of squared distances.
     """
     by_class = embeddings.unflatten(0, (shape.way, -1))  # (N, K + Q, D)
-    means = prototypes(by_class[:, : shape.shot])  # (N, D)
+    means = by_class[:, : shape.shot].mean(1)  # (N, D)
     logits = prototype_logits(by_class[:, shape.shot :].flatten(0, 1), means) * scale  # (N * Q, N)
     labels = torch.arange(shape.way, device=logits.device).repeat_interleave(shape.queries)
     return functional.cross_entropy(logits, labels)
@@ -43,15 +38,14 @@ def prototypical_loss(embeddings: Tensor, shape: Shape, scale: Tensor | float = 
 def episode_accuracies(embeddings: Tensor, places: Tensor, *, shot: int) -> Tensor:
     """Accuracy of each episode. (n, D) embeddings, (E, N, K + Q) indices of them -> (E,).
 
-    Fast, for many episodes in training. A study states the results of gallery.answers_of_episodes. The
-    first `shot` indices of each class are its support, the rest its queries. The first of ties is taken,
-    which is as often right as another: all classes of an episode have as many queries.
+    Fast, for training; a study states the results of gallery.answers_of_episodes. The first `shot` indices of
+    a class are its support. The first of ties is taken, as often right as another: classes are equally large.
     """
     way = places.shape[1]
     hits = []
     for part in places.split(64):
         vectors = embeddings[part]  # (e, N, K + Q, D)
-        means = prototypes(vectors[:, :, :shot])  # (e, N, D)
+        means = vectors[:, :, :shot].mean(2)  # (e, N, D)
         logits = prototype_logits(vectors[:, :, shot:].flatten(1, 2), means)  # (e, N * Q, N)
         hits.append((logits.unflatten(1, (way, -1)).argmax(-1) == torch.arange(way)[:, None]).float())
     return torch.cat(hits).mean((1, 2))

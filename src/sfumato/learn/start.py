@@ -1,8 +1,7 @@
 """Initial weights: of an encoder that has learned from drawn worlds, or random ones.
 
-The library ships the first, 230 kB; `studies/drawn_start.py` makes them. They have seen images
-in clear, pixelized, blurred and noisy, of nobody: they are public, and cost no privacy. They fit Conv-4 of 64
-filters, at any size of images, with one channel or three.
+The library ships the first, 230 kB; `studies/drawn_start.py` makes them. They have seen images of nobody,
+clear and protected: they are public, and cost no privacy. They fit Conv-4 of 64 filters of any images.
 """
 
 import hashlib

@@ -18,7 +18,7 @@ from sfumato.study import report
 from sfumato.study.choose import estimates
 from sfumato.study.choose.estimates import Estimate, Risk, percent
 from sfumato.study.grid import StudyConfig
-from sfumato.study.parts.kinds.checks import Result as Checks
+from sfumato.study.measure.results import Checks
 from sfumato.study.records import Record
 
 CONTROL = "none"  # an image as it is, which all adversaries see

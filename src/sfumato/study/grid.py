@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 
 from sfumato import episodes
 from sfumato.attack.reidentify import AdversaryConfig
@@ -27,11 +28,12 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.protect.spec import MOST_LISTED
-from sfumato.study.specs import Named, expand, in_full
+from sfumato.study.specs import expand, in_full
 from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTIONS
 
 BOARD = Path(__file__).with_name("board.yaml")
 _MOST = 100  # turns, further shapes of episodes of each kind, and combinations of values that vary
+_Share = Annotated[float, Field(ge=0, le=1)]
 _FIXED = ("name", "title", "protections", "seeds", "board", "vary")  # keys that cannot vary
 
 
@@ -65,16 +67,14 @@ class Task:
     way: int = 5
     shot: int = 5
     queries: int = 15
-    episodes: int = 600
-    other_shots: list[int] = field(default_factory=list)
+    episodes: Annotated[int, Field(ge=2)] = 600  # at least two, for an interval
+    other_shots: Annotated[list[int], Field(max_length=_MOST)] = field(default_factory=list)
     classes: list[str] | None = None
     split_by: str | None = None
-    other_ways: tuple[int, ...] = ()
-    folds: int = 1
+    other_ways: Annotated[tuple[int, ...], Field(max_length=_MOST)] = ()
+    folds: Annotated[int, Field(ge=1, le=_MOST)] = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.folds <= _MOST:
-            raise ConfigError(f"folds={self.folds}: from 1, for one split, to {_MOST}")
         if self.folds > 1 and self.split_by not in (None, self.sensitive):
             raise ConfigError(
                 f"folds={self.folds}, split_by={self.split_by}: people take turns by {self.sensitive}: leave "
@@ -88,10 +88,6 @@ class Task:
                 raise ConfigError(
                     f"{name}={values[1:]}: name each once, and not {values[0]}, of the task itself"
                 )
-            if len(values) > _MOST:
-                raise ConfigError(f"{name}: {len(values) - 1:,} values: fewer than {_MOST}")
-        if self.episodes < 2:
-            raise ConfigError(f"episodes={self.episodes}: at least 2, for an interval")
         if self.target in self.attributes:
             raise ConfigError(
                 f"sensitive: {self.target} is the target: what is classified cannot stay hidden"
@@ -130,19 +126,14 @@ class Bounds:
         releases: of one person, with which that bound holds too; one of attack.sets.SIZES.
     """
 
-    reidentification_at_most: float = 0.1
+    reidentification_at_most: _Share = 0.1
     releases: int = 100
-    inference_at_most: dict[str, float] = field(default_factory=dict)
+    inference_at_most: dict[str, _Share] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.reidentification_at_most <= 1:
-            raise ConfigError(f"reidentification_at_most={self.reidentification_at_most:g}: from 0 to 1")
         if self.releases not in SIZES:
             sizes = ", ".join(map(str, SIZES))
             raise ConfigError(f"releases={self.releases}: naming is measured from {sizes}: choose one")
-        for label, bound in self.inference_at_most.items():
-            if not 0 <= bound <= 1:
-                raise ConfigError(f"inference_at_most: {label}: {bound:g}: from 0 to 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,30 +207,27 @@ class StudyConfig:
     recommend: Bounds = field(default_factory=Bounds)
     seeds: list[int] = field(default_factory=lambda: [0])
     device: str = "cpu"
-    pictures: int = 3
+    pictures: Annotated[int, Field(ge=0)] = 3
     board: bool = False
     vary: dict[str, list[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, chosen, known in (
-            ("learners", self.learners, _to_choose()),
-            ("attacks", self.attacks, ATTACKS),
-            ("measures", self.measures, MEASURES),
-            ("reconstructions", self.reconstructions, RECONSTRUCTIONS),
-        ):
-            for word in chosen:
-                if word not in known:
-                    raise ConfigError(f"{name}: no {word!r}: {did_you_mean(word, known)}")
+        # Not the learner for answers, which a protection brings with it.
+        learners = [name for name, learner in LEARNERS.items() if learner.releases != ("answer",)]
+        known = {"learners": learners, "attacks": ATTACKS, "measures": MEASURES}
+        for name, words in {**known, "reconstructions": RECONSTRUCTIONS}.items():
+            for word in getattr(self, name):
+                if word not in words:
+                    raise ConfigError(f"{name}: no {word!r}: {did_you_mean(word, words)}")
         if not self.name or self.name.startswith(".") or "/" in self.name:
             raise ConfigError(f"name={self.name!r}: it names a folder: use letters, digits, - and _")
-        if "meta" in self.learners:
-            for name in ("way", "shot"):
-                own, asked = getattr(self.meta, name), getattr(self.task, name)
-                if own != asked:
-                    raise ConfigError(
-                        f"meta: {name}={own}: the task has {name}={asked}, and a meta-learned model is "
-                        f"tested as it was trained: leave {name} out of meta, or change that of the task"
-                    )
+        for name in ("way", "shot") if "meta" in self.learners else ():
+            own, asked = getattr(self.meta, name), getattr(self.task, name)
+            if own != asked:
+                raise ConfigError(
+                    f"meta: {name}={own}: the task has {name}={asked}, and a meta-learned model is "
+                    f"tested as it was trained: leave {name} out of meta, or change that of the task"
+                )
         public = self.adversary.weights is not None and not self.adversary.steps
         if "face-similarity" in self.measures and self.task.sensitive is None and not public:
             raise ConfigError(
@@ -251,22 +239,18 @@ class StudyConfig:
                 f"log_rank: sensitive={self.task.sensitive}, gallery={self.adversary.gallery}: name the "
                 "label that says who is on an image, and give adversaries at least 2 photographs of each"
             )
-        for label in self.task.attributes:
-            if label not in self.recommend.inference_at_most:
-                raise ConfigError(
-                    f"sensitive: {label}: say how often it may be inferred, as "
-                    f"recommend: {{inference_at_most: {{{label}: 0.7}}}}, above the share of its commonest "
-                    "class"
-                )
-        for label in self.recommend.inference_at_most:
-            if label not in self.task.attributes:
-                raise ConfigError(
-                    f"inference_at_most: {label} is not an attribute of the study: write "
-                    f"sensitive: [identity, {label}], with the label first that says who is on an image"
-                )
+        bounds, attributes = self.recommend.inference_at_most, self.task.attributes
+        for label in filter(lambda label: label not in bounds, attributes):
+            raise ConfigError(
+                f"sensitive: {label}: say how often it may be inferred, as recommend: "
+                f"{{inference_at_most: {{{label}: 0.7}}}}, above the share of its commonest class"
+            )
+        for label in filter(lambda label: label not in attributes, bounds):
+            raise ConfigError(
+                f"inference_at_most: {label} is not an attribute of the study: write "
+                f"sensitive: [identity, {label}], with the label first that says who is on an image"
+            )
         device_named(self.device)
-        if self.pictures < 0:
-            raise ConfigError(f"pictures={self.pictures}: at least 0, for none")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"seeds={self.seeds}: give one or more, each once")
         if self.task.folds > 1 and self.seeds != list(range(self.task.folds)):
@@ -280,7 +264,7 @@ class StudyConfig:
         return list(self.named)
 
     @cached_property
-    def named(self) -> dict[str, Named]:
+    def named(self) -> dict[str, Any]:
         """The protections of `specs`, and those to train."""
         named = {named.spec: named for named in expand("none")}
         for spec in self.protections:
@@ -303,11 +287,6 @@ class StudyConfig:
     def views(self) -> list[str]:
         """The views of a protection: the released image, and the denoised one."""
         return ["released", "denoised"] if "denoised" in self.learners else ["released"]
-
-
-def _to_choose() -> list[str]:
-    """The learners that a study may name: not the one for answers, which a protection brings with it."""
-    return [name for name, learner in LEARNERS.items() if learner.releases != ("answer",)]
 
 
 def _defaults(table: Mapping[str, Any]) -> list[str]:
@@ -347,9 +326,7 @@ def _read(path: Path, of: tuple[Path, ...] = ()) -> dict[str, Any]:
     if (other := settings.pop("like", None)) is None:
         return settings
     if not isinstance(other, str):
-        raise ConfigError(
-            f"{path}: like={shorten(repr(other))}: name the study file whose settings this one changes"
-        )
+        raise ConfigError(f"{path}: like={shorten(repr(other))}: name the study file that this one changes")
     if (base := path.parent / other) in (*of, path):
         raise ConfigError(f"{path}: like={other}: that file is like this one: write the settings of one out")
     before = _read(base, (*of, path))
@@ -458,18 +435,14 @@ def fit_to_data(config: StudyConfig, data: LabelledImages) -> StudyConfig:
 
 
 def fitting(before: StudyConfig, after: StudyConfig) -> list[str]:
-    """The changes of `fit_to_data`, in words: a sentence for the episodes of each split that are smaller."""
-    return [
-        words
-        for words in (
-            episodes.describe_fit("training", before.training.episode, after.training.episode),
-            episodes.describe_fit(
-                "validation", before.training.validation_episode, after.training.validation_episode
-            ),
-            episodes.describe_fit("test", before.task.shape, after.task.shape),
-        )
-        if words
-    ]
+    """The changes of `fit_to_data`: a sentence for the episodes of each split that are smaller."""
+    old, new = before.training, after.training
+    words = (
+        episodes.describe_fit("training", old.episode, new.episode),
+        episodes.describe_fit("validation", old.validation_episode, new.validation_episode),
+        episodes.describe_fit("test", before.task.shape, after.task.shape),
+    )
+    return list(filter(None, words))
 
 
 def _codes(data: LabelledImages, task: Task) -> torch.Tensor:

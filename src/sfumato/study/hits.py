@@ -110,7 +110,7 @@ def hits_of(results: Sequence[Any], *, folds: bool = False) -> dict[str, Hits]:
     A record that does not say who was named counts each person as one probe.
 
     Args:
-        results: of one attack on one protection, one a seed; see study.parts.kinds.attack.Result.
+        results: of one attack on one protection, one a seed; see study.measure.results.Attack.
         folds: whether the seeds are folds.
     """
     named = defaultdict(list)

@@ -40,31 +40,18 @@ _LEAST_SIDE, _SHADES, _GROUND, _LOOKED_AT = 32, 64, 0.3, 64
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
-    """The bounds that the test images can show for one secret.
+    """The bounds that the test images can show for one secret."""
 
-    Attributes:
-        label: the secret.
-        probes: their releases, to name or to infer from.
-        guessing: how often a guess is right.
-        lowest: the upper end for adversaries who do no better than guessing.
-        best: the same for adversaries who are never right.
-        proved: the lowest proved bound, of the protection with the fewest outputs; None for no proof.
-        by: that protection, and its number of outputs.
-        bound: the highest accepted share.
-        needed: how many test people would show the bound; None if they do, or if too many would be needed.
-        needed_by_proof: the same for the proof.
-    """
-
-    label: str
+    label: str  # the secret
     people: int
-    probes: int
-    guessing: float
-    lowest: float
-    best: float
-    bound: float
-    proved: float | None = None
-    by: str | None = None
-    needed: int | None = None
+    probes: int  # their releases, to name or to infer from
+    guessing: float  # how often a guess is right
+    lowest: float  # the upper end for adversaries who do no better than guessing
+    best: float  # the same for adversaries who are never right
+    bound: float  # the highest accepted share
+    proved: float | None = None  # the lowest proved bound, of the protection with the fewest outputs
+    by: str | None = None  # that protection
+    needed: int | None = None  # test people that would show the bound; None if these do, or for too many
     needed_by_proof: int | None = None
 
     @property
@@ -82,42 +69,27 @@ class Floor:
 
 @dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """The facts about a study before it runs.
+    """The facts about a study before it runs."""
 
-    Attributes:
-        images, people, classes: of all data; no people without a secret.
-        train, test: how many images each of the two splits has.
-        task: how often guessing the class is right.
-        settings: how many there are, "none" among them: each takes its part of the error.
-        floors: for identity, and for each attribute.
-        reason: why nothing can be recommended in any case; "" for no such reason.
-        encoder: an encoder that may classify better, in a sentence; "" for none.
-        releases: of one person, for which the bound must hold.
-        measured: the largest number up to that from which people's pictures can measure naming; 0 for none.
-        enough: how many test people have pictures for that many.
-        folds: how many turns of test people would show the bounds; None if none would, or if one split does,
-            or if they take turns already.
-    """
-
-    images: int
-    people: int
+    images: int  # of all data
+    people: int  # 0 without a secret
     classes: int
-    train: int
+    train: int  # images of this split
     test: int
-    task: float
-    settings: int
-    floors: tuple[Floor, ...]
-    reason: str
-    encoder: str
-    releases: int
-    measured: int
-    enough: int
-    folds: int | None
+    task: float  # how often guessing the class is right
+    settings: int  # with "none": each takes its part of the error
+    floors: tuple[Floor, ...]  # for identity, and for each attribute
+    reason: str  # why nothing can be recommended in any case; "" for no such reason
+    encoder: str  # one that may classify better, in a sentence; "" for none
+    releases: int  # of one person, for which the bound must hold
+    measured: int  # the most of these for which people's pictures can measure naming; 0 for none
+    enough: int  # test people with pictures for all of them
+    folds: int | None  # turns of test people that would show the bounds; None for no use or need of them
 
     @property
     def fits(self) -> bool:
         """Whether these data can end with a recommendation."""
-        return not self.reason and _all_fit(self.floors)
+        return not self.reason and all(floor.fits for floor in self.floors)
 
     def as_json(self) -> dict[str, Any]:
         """All fields, for programs."""
@@ -128,9 +100,7 @@ class Preflight:
 def look(config: StudyConfig, data: Sequence[LabelledImages]) -> Preflight:
     """The claims that a study's data can support.
 
-    Args:
-        config: of the study, with episodes that fit.
-        data: with splits, once for each fold.
+    `config` has episodes that fit; `data` has splits, once for each fold.
     """
     task, first = config.task, data[0]
     codes = [_codes(part, task.target) for part in data]
@@ -186,30 +156,22 @@ def turns(config: StudyConfig, data: LabelledImages) -> int | None:
     if task.folds > 1 or task.split_by not in (None, task.sensitive):
         return None
     floors, reason = _floors(config, [data])
-    if not floors or (_all_fit(floors) and not reason):
-        return None
-    for folds in range(2, _MOST_FOLDS + 1):
+    folds = 1
+    while floors and (reason or not all(floor.fits for floor in floors)):
+        if (folds := folds + 1) > _MOST_FOLDS:
+            return None
         try:
             parts, _ = splitting.in_turns(data, target=task.target, sensitive=task.sensitive, folds=folds)
         except DataError:
             return None
         floors, reason = _floors(in_turns(config, folds), parts)
-        if not reason and _all_fit(floors):
-            return folds
-    return None
-
-
-def _all_fit(floors: Sequence[Floor]) -> bool:
-    return all(floor.fits for floor in floors)
+    return folds if floors and folds > 1 else None
 
 
 def show(made: Preflight, say: Callable[[str], None], *, options: Mapping[str, str]) -> None:
     """Says a pre-flight in plain words, a line at a time.
 
-    Args:
-        made: see `look`.
-        say: takes a line.
-        options: label or "" for identity -> the option that sets its bound, as "--at-most".
+    `options`: label, "" for identity or "folds" -> the option that sets its bound, as "--at-most ".
     """
     people = f" of {made.people:,} people" if made.people else ""
     say(f"data: {made.images:,} images{people}, {made.classes:,} classes; {made.test:,} images are tested")
@@ -312,10 +274,10 @@ def _floors(config: StudyConfig, data: Sequence[LabelledImages]) -> tuple[tuple[
         chances = [of_fold.bincount().max().item() / len(of_fold) for of_fold in codes]
         bound = config.recommend.inference_at_most[label]
         floors.append(_floor(label, photographs, chances, bound, settings, guess=chances[0]))
-    if _follows(data[0].label(task.target).codes, data[0].label(task.sensitive).codes):
+    if follows(data[0].label(task.target).codes, data[0].label(task.sensitive).codes):
         return (), f"the secret ({task.sensitive}) is what the task itself tells, or follows from it"
     few = ""
-    if _follows(classes[0], who[0]):
+    if follows(classes[0], who[0]):
         few = f"{among} test people are so few that the class ({task.target}) tells who it is"
     return tuple(floors), few
 
@@ -357,15 +319,9 @@ def _floor(
     guess: float | None = None,
     **proof: Any,
 ) -> Floor:
-    """The bounds that can be shown for one secret.
+    """The bounds that can be shown for one secret; see `upper_ends` and Floor.
 
-    Args:
-        label, bound: of it.
-        probes: for each fold those of each person.
-        guessing: how often a guess is right in each fold.
-        settings: of the study.
-        guess: how often it is right among any number of people; None for one of them by chance.
-        proof: see Floor.
+    `guess`: how often it is right among any number of people; None for one of them by chance.
     """
     lowest, best = upper_ends(probes, guessing, settings=settings)
     asked = [sum(of_fold) for of_fold in probes]
@@ -396,10 +352,7 @@ def upper_ends(
 ) -> tuple[float, float]:
     """The upper ends for adversaries who guess, and for those never right, as choose.recommend has them.
 
-    Args:
-        probes: for each fold those of each person.
-        guessing: how often a guess is right in each fold; the same for everybody.
-        settings: of the study, "none" among them.
+    `probes` and `guessing` are for each fold: those of each person, and how often a guess is right.
     """
     asked = tuple(float(count) for of_fold in probes for count in of_fold)
     right = tuple(share * count for share, of_fold in zip(guessing, probes, strict=True) for count in of_fold)
@@ -411,22 +364,19 @@ def upper_ends(
 
 def _outputs(config: StudyConfig, classes: int) -> tuple[int, str]:
     """The fewest different releases of a protection that the study trains, and its name; 0 for none."""
-    counted: dict[int, list[str]] = {}
-    for spec in config.specs:
-        recipe = config.named[spec]
-        if not isinstance(recipe, Untrained):
-            continue
-        bits = getattr(recipe, "bits", None)
-        if recipe.name == "answer":
-            counted.setdefault(classes, []).append(spec)
-        elif bits is not None:
-            counted.setdefault(2**bits, []).append(spec)
-    fewest = min(counted, default=0)
-    return fewest, " and ".join(counted.get(fewest, ()))
+    trained = [named for named in config.named.values() if isinstance(named, Untrained)]
+    bits = {named.spec: getattr(named, "bits", None) for named in trained}
+    counted = {spec: 2**number for spec, number in bits.items() if number is not None}
+    counted |= {named.spec: classes for named in trained if named.name == "answer"}
+    least = min(counted.values(), default=0)
+    return least, " and ".join(spec for spec in config.specs if counted.get(spec) == least)
 
 
-def _follows(task: Tensor, secret: Tensor) -> bool:
-    """Whether the class determines the identity, as in Lab."""
+def follows(task: Tensor, secret: Tensor) -> bool:
+    """Whether the class determines the identity: then the service's own task names the secret.
+
+    The other way round, as when people have one gender each, the task tells little about their identity.
+    """
     return len(torch.stack([task, secret]).unique(dim=1)[0]) == len(task.unique())
 
 

@@ -12,20 +12,17 @@ import re
 import string
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
-from operator import or_
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import pydantic
 from pydantic import Field
 
 from sfumato.base.files import MOST_TABLE, parse_json, read_regular, whole
 from sfumato.base.schemas import validate
-from sfumato.errors import DataError
+from sfumato.errors import DataError, did_you_mean, shorten
 from sfumato.protect.spec import file_name, with_files
-from sfumato.study.parts.kinds import KINDS
-from sfumato.study.parts.kinds.common import Model
+from sfumato.study.measure.results import RESULTS, Model
 
 CONTENT = "content_sha256"  # the key of the digest
 CURE = "delete it and run the study again, which makes this record anew"
@@ -64,27 +61,16 @@ class CellOfRecord(Model):
 
 
 class Record(Model):
-    """The fields of all records; see kinds for the result of each kind.
-
-    Attributes:
-        kind: of its cell.
-        cell: the cell.
-        result: of the type that its kind has.
-        seconds: that it took.
-        processor_seconds: the same for the processor, which other programs do not lengthen.
-        digest: of all that decides the result.
-        versions: of the programs that made it.
-        varied: key -> its value in a study with `vary`.
-    """
+    """The fields of all records."""
 
     kind: str
     cell: CellOfRecord
-    result: Any
+    result: Any  # see kinds for the type of each kind
     seconds: float
-    processor_seconds: float | None = None
-    digest: str = ""
-    versions: dict[str, str] = Field(default_factory=dict)
-    varied: dict[str, Any] = Field(default_factory=dict)
+    processor_seconds: float | None = None  # these are not longer if other programs run
+    digest: str = ""  # of all that decides the result
+    versions: dict[str, str] = Field(default_factory=dict)  # of the programs that made it
+    varied: dict[str, Any] = Field(default_factory=dict)  # key -> its value in a study with `vary`
 
     @pydantic.model_validator(mode="after")
     def _says_which(self) -> "Record":
@@ -99,33 +85,27 @@ class Record(Model):
         return " ".join([self.kind, self.cell.protection, *self.cell.which, str(self.cell.seed)])
 
 
-def _of_kind(kind: str, result: type[pydantic.BaseModel]) -> type[Record]:
-    """The type of the records of one kind."""
-    return pydantic.create_model(
-        f"{kind.title()}Record",
-        __base__=Record,
-        kind=(Literal[kind], ...),  # type: ignore[arg-type]
-        result=(result, ...),
-    )
-
-
-_TYPES = {kind: _of_kind(kind, each.result) for kind, each in KINDS.items()}
-_READER = Annotated[reduce(or_, _TYPES.values()), Field(discriminator="kind")]  # type: ignore[valid-type]
+_TYPES: dict[str, type[Record]] = {
+    kind: pydantic.create_model(f"{kind.title()}Record", __base__=Record, result=(each, ...))
+    for kind, each in RESULTS.items()
+}
 
 
 def parse(content: Mapping[str, Any]) -> Record:
     """The record of a loaded file.
 
-    Raises:
-        DataError: it has an unknown kind, or lacks something, which the message names.
+    Raises DataError if it has an unknown kind, or lacks something, which the message names.
     """
+    if "kind" not in content:
+        raise DataError("kind is missing")
+    if (kind := str(content["kind"])) not in _TYPES:
+        raise DataError(f"no kind {shorten(repr(kind))}: {did_you_mean(kind, _TYPES)}")
     try:
-        record: Record = validate(_READER, content)
+        record: Record = validate(_TYPES[kind], content)
         return record
     except pydantic.ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
-        # The first part of a location is the kind.
-        path = ".".join(str(part) for part in problem["loc"][1:])
+        path = ".".join(map(str, problem["loc"]))
         if problem["type"] == "missing":
             raise DataError(f"{path} is missing") from error
         message = problem["msg"].removeprefix("Value error, ")
@@ -159,12 +139,7 @@ def read_json(path: Path, cure: str) -> dict[str, Any]:
     Promises: an object that was edited or damaged since it was written is refused, if it has a digest. It is
     not a signature: who can write the file can write the digest.
 
-    Args:
-        path: of the file.
-        cure: the remedy to name if it is refused.
-
-    Raises:
-        DataError: it cannot be read, is not a JSON object of finite numbers, or is not as it was written.
+    Raises DataError, with the cure, if it cannot be read, or is not a JSON object of finite numbers.
     """
     return _object(_read_text(path, cure), str(path), cure)
 
@@ -198,11 +173,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_rows(path: Path, cure: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Reads the rows of `write_rows`: file and line, for errors, and the object without its digest.
-
-    Raises:
-        DataError: as for read_json.
-    """
+    """Reads the rows of `write_rows`: file and line, for errors, and the object; see read_json."""
     files = [path]
     for file in files:
         for place, line in enumerate(_read_text(file, cure).splitlines(), 1):
@@ -217,10 +188,7 @@ def read_run(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Reads a study and then its records, from the folder of a run or from a file of rows.
 
     In a study with `vary` a record has `varied`, key -> value, as its cell is listed; it comes once for each
-    of several values that it serves.
-
-    Raises:
-        DataError: there is no study, or an object is damaged: it names it.
+    of several values that it serves. Raises DataError if there is no study, or an object is damaged.
     """
     (place, study), *records = _read_once(path)
     yield place, study
@@ -246,20 +214,14 @@ def _read_once(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def pack(run: Path, path: Path, *, leave_out: Collection[str] = ()) -> int:
     """Packs a run into a file of rows: its study, and the records of its cells. Returns how many records.
 
-    Args:
-        run: the folder.
-        path: the file; see write_rows.
-        leave_out: kinds whose records are left out. Without "pictures" reconstructions lose theirs, too.
+    Kinds of `leave_out` are left out. Without "pictures" reconstructions lose theirs, too.
     """
     (_, study), *records = _read_once(run)
     listed = {cell["digest"] for cell in study["cells"]}
     rows = [row for _, row in records if row["digest"] in listed and row["kind"] not in leave_out]
     if "pictures" in leave_out:
-        bare: dict[str, list[str]] = {"originals": [], "pictures": []}
-        rows = [
-            {**row, "result": {**row["result"], **bare}} if row["kind"] == "reconstruction" else row
-            for row in rows
-        ]
+        for row in filter(lambda row: row["kind"] == "reconstruction", rows):
+            row["result"] |= {"originals": [], "pictures": []}
     names = names_of(study["protections"])
     write_rows(path, [rename(row, names) for row in (study, *rows)])
     return len(rows)
@@ -348,17 +310,13 @@ def _object(text: str, name: str, cure: str) -> dict[str, Any]:
         raise DataError(f"{name}: damaged, not JSON ({error}): {cure}") from error
     if not isinstance(content, dict):
         raise DataError(f"{name}: damaged: not a JSON object: {cure}")
-    digest = content.pop(CONTENT, None)
-    if digest is not None and digest != _content_digest(content):
+    if CONTENT in content and content != _with_digest(content):
         raise DataError(f"{name}: edited or damaged since it was written: {cure}")
+    content.pop(CONTENT, None)
     return content
 
 
 def _with_digest(content: dict[str, Any]) -> dict[str, Any]:
     content = {key: part for key, part in content.items() if key != CONTENT}
-    return {**content, CONTENT: _content_digest(content)}
-
-
-def _content_digest(content: dict[str, Any]) -> str:
     text = json.dumps(content, sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return {**content, CONTENT: hashlib.sha256(text.encode()).hexdigest()}

@@ -6,16 +6,22 @@ the same, neither workers of one run nor those of another in the same directory.
 
 import os
 import pickle
+import platform
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial, reduce
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
+import sfumato
 from sfumato import data
 from sfumato.base import engines, memory
 from sfumato.base.engines import Engine, EngineConfig
@@ -27,21 +33,17 @@ from sfumato.data.readers.stored import Stored
 from sfumato.data.splitting import in_turns, split_for_task
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import BusyError, DataError
+from sfumato.study import cells as kinds
 from sfumato.study import grid
-from sfumato.study.cells import Cell
+from sfumato.study.cells import Cell, method_of
 from sfumato.study.choose import reading
 from sfumato.study.choose.recommend import recommend
-from sfumato.study.description import content_of, description, join, versions
 from sfumato.study.grid import StudyConfig
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
-from sfumato.study.parts import kinds
-from sfumato.study.parts.attacks import infer
-from sfumato.study.parts.kinds import examples
-from sfumato.study.parts.learners import few_shot
-from sfumato.study.protocol import learner_of
+from sfumato.study.lab.lab import Lab, Progress
+from sfumato.study.measure import accuracy, inference, looks
+from sfumato.study.preflight import follows
 from sfumato.study.records import names_of, read_json, source_of, write_json
-from sfumato.study.vocabulary import FEW_SHOT, GREY_IMAGES, LEARNERS
+from sfumato.study.vocabulary import CLASSIFIER, FEW_SHOT, GREY_IMAGES, LEARNERS
 
 __all__ = ["Prepared", "Progress", "prepare", "run"]
 
@@ -53,21 +55,13 @@ _SENT = 256 << 20  # bytes of images at most that a process gets from the first;
 
 @dataclass(frozen=True)
 class Prepared:
-    """A study with its data, before anything is trained.
+    """A study with its data, before anything is trained."""
 
-    Attributes:
-        config: its episodes fit if the caller wished so.
-        data: with splits that suit the task, once for each fold.
-        notes: the changes made for that, and the files that were left out, a sentence each.
-        varied: key -> its value, for a study with `vary`.
-        others: the study with the further combinations of values.
-    """
-
-    config: StudyConfig
-    data: tuple[LabelledImages, ...]
-    notes: tuple[str, ...]
-    varied: Mapping[str, Any] = field(default_factory=dict)
-    others: tuple["Prepared", ...] = ()
+    config: StudyConfig  # its episodes fit if the caller wished so
+    data: tuple[LabelledImages, ...]  # with splits that suit the task, once for each fold
+    notes: tuple[str, ...]  # the changes made for that, and the files that were left out, a sentence each
+    varied: Mapping[str, Any] = field(default_factory=dict)  # key -> its value, for a study with `vary`
+    others: tuple["Prepared", ...] = ()  # the study with the further combinations of values
 
     @property
     def variants(self) -> tuple["Prepared", ...]:
@@ -97,12 +91,17 @@ def prepare(config: StudyConfig, *, fit: bool = False, loaded: LabelledImages | 
 
 
 def _prepare(config: StudyConfig, loaded: LabelledImages, *, fit: bool) -> Prepared:
-    parts, words = _split(config, loaded)
+    task, parts = config.task, [loaded]
+    labels: dict[str, Any] = {"target": task.target, "sensitive": task.sensitive}
+    if task.folds > 1:
+        parts, words = in_turns(loaded, **labels, folds=task.folds)
+    else:
+        parts[0], words = split_for_task(loaded, **labels, episodic=config.episodic, split_by=task.split_by)
     fitted = reduce(grid.fit_to_data, parts, config) if fit else config
     grey = f"the images are {GREY_IMAGES}" if loaded.are_grey else ""
-    both = map(str, find_shared(parts[0], target=config.task.target, secret=config.task.sensitive))
+    both = map(str, find_shared(parts[0], target=task.target, secret=task.sensitive))
     notes = (loaded.describe_left_out(), grey, words, *both, *grid.fitting(config, fitted))
-    return Prepared(fitted, parts, tuple(filter(None, notes)))
+    return Prepared(fitted, tuple(parts), tuple(filter(None, notes)))
 
 
 def run(
@@ -140,7 +139,7 @@ def run(
         _check_own(directory, prepared.config.name, prepared.data[0])
     for sentence in dict.fromkeys(chain.from_iterable(part.notes for part in prepared.variants)):
         progress.note(sentence)
-    plans = []
+    plans: list[tuple[Prepared, list[Lab], list[_Task]]] = []
     for part in prepared.variants:
         labs = [Lab(part.config, each, directory, progress) for each in part.data]
         for lab in labs:
@@ -149,10 +148,8 @@ def run(
         plans.append((part, labs, tasks))
 
     def keep() -> None:
-        described = [
-            (part.varied, description(labs, [one for _, one in tasks])) for part, labs, tasks in plans
-        ]
-        write_json(directory / "study.json", join(described))
+        described = [description(labs, [listed for _, listed in tasks]) for _, labs, tasks in plans]
+        write_json(directory / "study.json", _join([part.varied for part in prepared.variants], described))
 
     keep()
     engine = engine or EngineConfig(workers=1)
@@ -165,12 +162,15 @@ def run(
             begin = _bring(part.config, part.data)
             with engines.engine(engine, preload=_MODULES, begin=begin) as found:
                 _at_once(found, part.config, directory, waiting, total, progress)
-        for cell in examples.of_recommended(part.config, _find_recommended(part.config, directory, number)):
+        for cell in looks.list_examples(part.config, _find_recommended(part.config, directory, number)):
             tasks.append((cell, entry(_lab_of(labs, cell), cell)))
             _one_after_the_other(labs, directory, deque(tasks[-1:]), total, progress)
             keep()
         progress.cell("done", total, total)
     return directory
+
+
+_Task = tuple[Cell, dict[str, Any]]  # a cell, and what study.json lists of it
 
 
 def entry(lab: Lab, cell: Cell) -> dict[str, Any]:
@@ -186,21 +186,18 @@ def check(lab: Lab) -> None:
     """
     config = lab.config
     if config.episodic:
-        few_shot.check(lab)
+        accuracy.FEW_SHOT.check(lab)
     for name in {LEARNERS[name].method: name for name in config.learners}.values():
         if LEARNERS[name].method != FEW_SHOT:
-            learner_of(name).check(lab)
+            method_of(LEARNERS[name]).check(lab)
     if config.task.sensitive is not None and (config.attacks or "face-similarity" in config.measures):
         lab.adversaries.check()
-    infer.check(lab)
+    inference.check(lab)
     for spec in config.specs:
         if spec in lab.recipes:
             lab.recipes[spec].check(lab)
         else:
             lab.protection_of(spec, 0).release(lab.test.images[:1], seeded_noise(0))
-
-
-_Task = tuple[Cell, dict[str, Any]]
 
 
 def _find_recommended(config: StudyConfig, directory: Path, number: int) -> str | None:
@@ -234,20 +231,88 @@ def _check_own(directory: Path, name: str, loaded: LabelledImages) -> None:
         )
 
 
-def _split(config: StudyConfig, loaded: LabelledImages) -> tuple[tuple[LabelledImages, ...], str]:
-    """The data once for each fold, with splits that suit the task; and the changes made for that."""
-    task = config.task
-    if task.folds > 1:
-        folds, words = in_turns(loaded, target=task.target, sensitive=task.sensitive, folds=task.folds)
-        return tuple(folds), words
-    one, words = split_for_task(
-        loaded,
-        target=task.target,
-        sensitive=task.sensitive,
-        episodic=config.episodic,
-        split_by=task.split_by,
+def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """The content of study.json: the settings, the data and the cells. `labs`: one for each fold."""
+    lab, *others = labs
+    config, task, content = lab.config, lab.config.task, content_of(lab.data)
+    folds = [
+        {"digest": each.data.digest, "splits": {name: len(rows) for name, rows in each.data.splits.items()}}
+        for each in labs
+    ]
+    if others:  # each image is tested in one fold
+        tested = {"test": sum(fold["splits"]["test"] for fold in folds)}
+        folds = [{"digest": content, "splits": tested, "folds": folds}]
+    left_out = lab.data.describe_left_out(names=False).replace("left out", "Left out of the data", 1)
+    told = [find_shared(each.data, target=task.target, secret=task.sensitive) for each in labs]
+    both = list(dict.fromkeys(each.words for of_fold in told for each in of_fold))
+    told_by_task = task.sensitive is not None and any(
+        follows(each.asked.label(task.target).codes, each.asked.label(task.sensitive).codes) for each in labs
     )
-    return (one,), words
+    recipes = {recipe.name for recipe in lab.recipes.values()}
+    used = {
+        "training": True,
+        "meta": "meta" in config.learners,
+        "classifier": any(LEARNERS[name].method == CLASSIFIER for name in config.learners),
+        **{f"{name}s": name in recipes for name in ("mask", "feature", "code")},
+        **{"adversary": True, "restoration": True, "inversion": bool(config.reconstructions)},
+    }
+    return {
+        "name": config.name,
+        "title": config.title or config.name,
+        "data": {
+            "source": source_of(lab.data.name),
+            "images": len(lab.data),
+            "shape": list(lab.data.images.shape[1:]),
+            **({"grey": True} if lab.data.are_grey else {}),
+            "content": content,
+            **folds[0],
+            **({"shared": both} if both else {}),
+        },
+        "task": {**asdict(config.task), "secret_is_task": told_by_task},
+        "protections": config.specs,
+        "learners": config.learners,
+        "attacks": config.attacks if config.task.sensitive is not None else [],
+        "measures": config.measures,
+        "recommend": asdict(config.recommend),
+        "seeds": config.seeds,
+        **({"board": True} if config.board else {}),
+        **{name: asdict(getattr(config, name)) for name in used if used[name]},
+        "left_out": kinds.list_omissions(config) + ([f"{left_out}."] if left_out else []),
+        "versions": versions(lab.device),
+        "cells": cells,
+    }
+
+
+def _join(varied: Sequence[Mapping[str, Any]], described: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One description of a study with `vary`: the first, the cells of all, and how each differs."""
+    first = described[0]
+    if not varied[0]:
+        return first
+    pairs = list(zip(varied, described, strict=True))
+    cells = [{**cell, "varied": values} for values, own in pairs for cell in own["cells"]]
+    variants = [
+        {"varied": values, **{key: own[key] for key in own if key != "cells" and own[key] != first.get(key)}}
+        for values, own in pairs
+    ]
+    return {**first, "cells": cells, "vary": variants}
+
+
+def content_of(data: LabelledImages) -> str:
+    """The digest of images and labels, however they are split: the identity of a study's data."""
+    return replace(data, splits={}).digest
+
+
+def versions(device: torch.device) -> dict[str, str]:
+    """The versions that a result depends on, for its record, and the GPU that trained if one did."""
+    return {
+        **({"device": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}),
+        "sfumato": sfumato.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "threads": str(torch.get_num_threads()),
+        "machine": f"{sys.platform} {platform.machine()}",
+    }
 
 
 def _path(directory: Path, entry: dict[str, Any]) -> Path:
@@ -310,7 +375,7 @@ def _at_once(
 def _take_next(waiting: deque[_Task], own: str | None, others: Container[str]) -> _Task:
     """Takes out a cell of a worker's own protection, else of one that no other is at, else the first.
 
-    Each process remembers what its protection's network makes of an image (see lab.streams).
+    Each process remembers what its protection's network makes of an image (see lab.lab).
     """
     for wanted in (lambda spec: spec == own, lambda spec: spec not in others, lambda _: True):
         for task in waiting:

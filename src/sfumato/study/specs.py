@@ -14,19 +14,15 @@ from sfumato.protect.release import KINDS
 from sfumato.protect.spec import expand_as
 
 
-class Named(Protocol):
-    """A protection, or one that is to be trained."""
+@runtime_checkable
+class Untrained(Protocol):
+    """A protection that a study trains. Implementations are frozen dataclasses of its parameters."""
+
+    name: str
 
     @property
     def spec(self) -> str:
         """As in the study file, and in its records."""
-
-
-@runtime_checkable
-class Untrained(Named, Protocol):
-    """A protection that a study trains. Implementations are frozen dataclasses of its parameters."""
-
-    name: str
 
     @property
     def kind(self) -> str:
@@ -39,26 +35,22 @@ class Untrained(Named, Protocol):
         """The spec of the trained protection."""
 
 
-# The classes of protocol.Recipe, which need PyTorch.
+# The classes of lab.trained, which need PyTorch.
 RECIPES: Registry[Any] = Registry(
     "recipes",
     "protection to train",
     lambda name, recipe: "",
     {
-        "mask": "sfumato.study.parts.trained.mask:MaskRecipe",
-        "feature": "sfumato.study.parts.trained.feature:FeatureRecipe",
-        "code": "sfumato.study.parts.trained.code:CodeRecipe",
-        "answer": "sfumato.study.parts.trained.answer:AnswerRecipe",
+        "mask": "sfumato.study.lab.trained:MaskRecipe",
+        "feature": "sfumato.study.lab.trained:FeatureRecipe",
+        "code": "sfumato.study.lab.trained:CodeRecipe",
+        "answer": "sfumato.study.lab.trained:AnswerRecipe",
     },
 )
 
 
-def expand(spec: str) -> list[Named]:
-    """The protections of a spec of a study, whose keys may list values.
-
-    Raises:
-        SpecError: see protect.expand.
-    """
+def expand(spec: str) -> list[Any]:
+    """The protections of a spec of a study, whose keys may list values. Raises SpecError."""
     name, _, rest = spec.strip().partition(":")
     keys = {part.partition("=")[0].strip() for part in rest.split(",") if "=" in part}
     if name in RECIPES and "artefact" not in keys:
@@ -72,14 +64,11 @@ def recipe_of(spec: str) -> Untrained | None:
     return named if isinstance(named, Untrained) else None
 
 
-def in_full(named: Named) -> Named:
+def in_full(named: Any) -> Any:
     """A protection whose spec tells the kind of its release: that of a code of numbers has their count.
 
-    Raises:
-        ArtefactError: the file of a code is missing, damaged or foreign.
+    Raises ArtefactError if the file of a code is missing, damaged or foreign.
     """
-    if isinstance(named, Untrained) or named.spec.partition(":")[0] != "code":
-        return named
     from sfumato.protect.code import Code, load_encoder
 
     if not isinstance(named, Code) or named.bits or named.numbers:

@@ -6,8 +6,8 @@ docs/guides/own-parts.md. Nothing here needs PyTorch.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sfumato.base.registry import Registry
 from sfumato.protect import spec as protections
@@ -22,11 +22,13 @@ PIXELS, SHAPE, NUMBERS, BITS, ANSWER = "pixels", "shape", "numbers", "bits", "an
 RELEASES = (PIXELS, SHAPE, NUMBERS, BITS, ANSWER)
 IMAGES = (PIXELS, SHAPE)  # those that people can look at
 
-# The code that trains and tests a learner: objects of the rooms of study.parts, which need PyTorch.
-FEW_SHOT = "sfumato.study.parts.learners.few_shot:LEARNER"
-META = "sfumato.study.parts.learners.meta:LEARNER"
-CLASSIFIER = "sfumato.study.parts.learners.classifier:LEARNER"
-ANSWERER = "sfumato.study.parts.learners.answer:LEARNER"
+# The code that trains and tests a learner: objects of study.measure, which need PyTorch.
+FEW_SHOT = "sfumato.study.measure.accuracy:FEW_SHOT"
+META = "sfumato.study.measure.accuracy:META"
+CLASSIFIER = "sfumato.study.measure.accuracy:CLASSIFIER"
+ANSWERER = "sfumato.study.measure.accuracy:ANSWERER"
+_ADVERSARIES = "sfumato.study.measure.attack"
+RECOGNISER, VALUES = f"{_ADVERSARIES}:RECOGNISER", f"{_ADVERSARIES}:VALUES"
 
 GREY_IMAGES = "grey: networks take them as three equal channels"
 
@@ -36,131 +38,91 @@ class Look:
     """The look of one series, everywhere in a report.
 
     Colour and mark are those of a protection. Line and fill distinguish learners and adversaries.
-
-    Attributes:
-        colour, marker: of its points.
-        line: of Matplotlib; "" for points alone.
-        fill: how much of a mark is coloured, a fill style of Matplotlib: "full", "left", ..., "none".
     """
 
     colour: str
     marker: str
-    line: Any = ""
-    fill: str = "full"
+    line: Any = ""  # of Matplotlib; "" for points alone
+    fill: str = "full"  # how much of a mark is coloured, a fill style of Matplotlib: "left", "none", ...
 
 
 @dataclass(frozen=True)
 class ProtectionWords:
-    """The words of reports for a protection.
+    """The words of reports for a protection."""
 
-    Attributes:
-        title: its name at the head of a chart.
-        axes: parameter -> the name of an axis along which it varies, with its unit.
-        release: the kind of its release, if its spec names no other; see `release_kind`.
-        defaults: parameter -> its value if a spec has none, in words; "default" for others.
-        leaves: its release, in a sentence for somebody who knows no spec.
-        look: its colour and its mark, which no other protection has; None for one of `SPARE_LOOKS`.
-    """
-
-    title: str
-    axes: dict[str, str] = field(default_factory=dict)
-    release: str = PIXELS
-    defaults: dict[str, str] = field(default_factory=dict)
-    leaves: str = ""
-    look: Look | None = None
+    title: str  # at the head of a chart
+    axes: dict[str, str] = field(
+        default_factory=dict
+    )  # parameter -> an axis along which it varies, with unit
+    release: str = PIXELS  # the kind of its release, if its spec names no other; see `release_kind`
+    defaults: dict[str, str] = field(default_factory=dict)  # parameter -> its value if a spec has none
+    leaves: str = ""  # its release, in a sentence for somebody who knows no spec
+    look: Look | None = None  # its colour, and its mark alone; None for one of `SPARE_LOOKS`
 
 
 # No light colours, which white paper swallows; marks that black and white print keeps apart.
 SPARE_LOOKS = (Look(GREY, "8"), Look(GREEN, "H"), Look(PURPLE, "X"), Look(SKY, "s"), Look(BROWN, "o"))
 
-PROTECTIONS = {
-    "none": ProtectionWords(
-        "No protection",
-        leaves="Each image leaves as it is.",
-        look=Look(BLACK, "*"),
+_CELL, _RADIUS, _SIDE = "side of a cell b (pixels)", "radius r (pixels)", "share of the image's side"
+_CODE_AXES = {
+    "bits": "bits released",
+    "numbers": "numbers released",
+    "flip": "probability of a lie",
+    "noise": "variance of the noise",
+    "artefact": "encoder",
+}
+# Title, look and axes; and the release in a sentence.
+_PROTECTIONS: dict[str, tuple[str, Look, dict[str, str]]] = {
+    "none": ("No protection", Look(BLACK, "*"), {}),
+    "blur": ("Gaussian blur", Look(BLUE, "o"), {"radius": _RADIUS}),
+    "pixelize": ("Pixelization", Look(VERMILION, "s"), {"cell": _CELL}),
+    "gaussian": ("Gaussian noise", Look(GREEN, "D"), {"sigma": "noise σ (grey levels of 255)"}),
+    "dp-pix": (
+        *("DP-Pix", Look(PURPLE, "^")),
+        {"cell": _CELL, "epsilon": "privacy ε", "pixels": "hidden pixels m"},
     ),
-    "blur": ProtectionWords(
-        "Gaussian blur",
-        {"radius": "radius r (pixels)"},
-        leaves="Each image leaves blurred.",
-        look=Look(BLUE, "o"),
+    "dp-pix-gaussian": (
+        *("DP-Pix, Gaussian", Look(PURPLE, "<")),
+        {"cell": _CELL, "mu": "privacy μ", "pixels": "hidden pixels m"},
     ),
-    "pixelize": ProtectionWords(
-        "Pixelization",
-        {"cell": "side of a cell b (pixels)"},
-        leaves="Each image leaves as a mosaic, each cell of which has one colour.",
-        look=Look(VERMILION, "s"),
-    ),
-    "gaussian": ProtectionWords(
-        "Gaussian noise",
-        {"sigma": "noise σ (grey levels of 255)"},
-        leaves="Each image leaves with noise on every pixel.",
-        look=Look(GREEN, "D"),
-    ),
-    "dp-pix": ProtectionWords(
-        "DP-Pix",
-        {"cell": "side of a cell b (pixels)", "epsilon": "privacy ε", "pixels": "hidden pixels m"},
-        leaves="Each image leaves as a mosaic with noise on every cell.",
-        look=Look(PURPLE, "^"),
-    ),
-    "dp-pix-gaussian": ProtectionWords(
-        "DP-Pix, Gaussian",
-        {"cell": "side of a cell b (pixels)", "mu": "privacy μ", "pixels": "hidden pixels m"},
-        leaves="Each image leaves as a mosaic with noise on every cell.",
-        look=Look(PURPLE, "<"),
-    ),
-    "block": ProtectionWords(
-        "Black block",
-        {"share": "share of the image's side"},
-        leaves="Each image leaves with a black centre.",
-        look=Look(GREY, "p"),
-    ),
-    "centre-blur": ProtectionWords(
-        "Blurred centre",
-        {"radius": "radius r (pixels)", "share": "share of the image's side"},
-        leaves="Each image leaves with a blurred centre.",
-        look=Look(BLUE, "h"),
-    ),
-    "mask": ProtectionWords(
-        "Learned mask",
+    "block": ("Black block", Look(GREY, "p"), {"share": _SIDE}),
+    "centre-blur": ("Blurred centre", Look(BLUE, "h"), {"radius": _RADIUS, "share": _SIDE}),
+    "mask": (
+        *("Learned mask", Look(ORANGE, "v")),
         {"keep": "share of pixels kept", "values": "what is shown", "artefact": "mask"},
-        defaults={"values": "hard"},
-        leaves="The pixels of each image leave that a trained network chooses.",
-        look=Look(ORANGE, "v"),
     ),
-    "feature": ProtectionWords(
-        "Private feature",
+    "feature": (
+        *("Private feature", Look(SKY, "P")),
         {"dimension": "numbers released", "noise": "noise ratio r", "artefact": "feature"},
-        NUMBERS,
-        leaves="In place of an image a few numbers leave, which a trained network computes, and noise.",
-        look=Look(SKY, "P"),
     ),
-    "code": ProtectionWords(
-        "Code",
-        {
-            "bits": "bits released",
-            "numbers": "numbers released",
-            "flip": "probability of a lie",
-            "noise": "variance of the noise",
-            "artefact": "encoder",
-        },
-        BITS,
-        leaves="In place of an image a few bits or numbers leave, which a trained network computes from it.",
-        look=Look(BROWN, "X"),
-    ),
-    "answer": ProtectionWords(
-        "The answer alone",
-        {"artefact": "classifier"},
-        ANSWER,
-        leaves="In place of an image the name of its class leaves, by a trained network on the device.",
-        look=Look(VERMILION, ">"),
-    ),
-    "outside": ProtectionWords(
-        "Outside tool",
-        {"index": "tool"},
-        leaves="Each image leaves as another tool made it.",
-        look=Look(GREY, "d"),
-    ),
+    "code": ("Code", Look(BROWN, "X"), _CODE_AXES),
+    "answer": ("The answer alone", Look(VERMILION, ">"), {"artefact": "classifier"}),
+    "outside": ("Outside tool", Look(GREY, "d"), {"index": "tool"}),
+}
+_LEAVES = {
+    "none": "Each image leaves as it is.",
+    "blur": "Each image leaves blurred.",
+    "pixelize": "Each image leaves as a mosaic, each cell of which has one colour.",
+    "gaussian": "Each image leaves with noise on every pixel.",
+    "dp-pix": "Each image leaves as a mosaic with noise on every cell.",
+    "dp-pix-gaussian": "Each image leaves as a mosaic with noise on every cell.",
+    "block": "Each image leaves with a black centre.",
+    "centre-blur": "Each image leaves with a blurred centre.",
+    "mask": "The pixels of each image leave that a trained network chooses.",
+    "feature": "In place of an image a few numbers leave, which a trained network computes, and noise.",
+    "code": "In place of an image a few bits or numbers leave, which a trained network computes from it.",
+    "answer": "In place of an image the name of its class leaves, by a trained network on the device.",
+    "outside": "Each image leaves as another tool made it.",
+}
+_RELEASED = {"feature": NUMBERS, "code": BITS, "answer": ANSWER}  # others release pixels
+PROTECTIONS = {
+    name: ProtectionWords(
+        *(title, axes, _RELEASED.get(name, PIXELS)),
+        defaults={"values": "hard"} if name == "mask" else {},
+        leaves=_LEAVES[name],
+        look=look,
+    )
+    for name, (title, look, axes) in _PROTECTIONS.items()
 }
 
 
@@ -202,44 +164,26 @@ def words_of(name: str) -> ProtectionWords:
 class LearnerWords:
     """One who learns the task from releases.
 
-    Attributes:
-        name: in study files.
-        words: in a sentence about its accuracy.
-        term: its meaning, in the glossary of a report.
-        look: of its series; next to a protection in the colour and with the mark of that.
-        method: the code that trains and tests it: a protocol.Learner, or a reference to one.
-        releases: the kinds of releases that it takes.
-        knows_classes: whether its classes are those of the training images; others are tested on episodes of
-            new classes. Accuracies of the two are not comparable.
-        trained_on: "clear" images, "released" ones, or the "shape" of a mask alone.
-        of_service: whether a service can run it; others show the content of a release.
-        default: whether a study has it that names no learners.
+    Accuracies of a learner that knows the classes, of the training images, do not compare with those of
+    others, who are tested on episodes of new classes.
     """
 
-    name: str
-    words: str
-    term: str
-    look: Look = Look(GREY, "o", (0, (1, 1)), "none")
-    method: object = None
-    releases: tuple[str, ...] = IMAGES
+    name: str  # in study files
+    words: str  # in a sentence about its accuracy
+    term: str  # its meaning, in the glossary of a report
+    look: Look = Look(GREY, "o", (0, (1, 1)), "none")  # in the colour and with the mark of a protection
+    method: object = None  # trains and tests it: a cells.Method, or a reference to one
+    releases: tuple[str, ...] = IMAGES  # the kinds of releases that it takes
     knows_classes: bool = False
-    trained_on: str = "released"
-    of_service: bool = True
-    default: bool = False
+    trained_on: str = "released"  # images, or "clear" ones, or the "shape" of a mask alone
+    of_service: bool = True  # whether a service can run it; others show the content of a release
+    default: bool = False  # whether a study has it that names no learners
 
 
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-_Words = TypeVar("_Words", bound=_Named)
-
-
-def _registry(group: str, noun: str, kind: type[_Words], entries: Iterable[_Words]) -> Registry[_Words]:
+def _registry(group: str, noun: str, kind: type[Any], entries: Iterable[Any]) -> Registry[Any]:
     """The entries of a kind, and those that others register."""
 
-    def check(name: str, entry: object) -> str:
+    def check(name: str, entry: Any) -> str:
         if not isinstance(entry, kind):
             return f"it is {type(entry).__name__}: register a vocabulary.{kind.__name__}"
         return "" if entry.name == name else f"it calls itself {entry.name!r}: use one name"
@@ -247,88 +191,94 @@ def _registry(group: str, noun: str, kind: type[_Words], entries: Iterable[_Word
     return Registry(group, noun, check, {entry.name: entry for entry in entries})
 
 
+# The lines and fills of learners, in their order.
+_LINES: tuple[tuple[Any, str], ...] = (
+    ((0, (5, 2)), "none"),
+    ("-", "full"),
+    ((0, (6, 1.5, 1.5, 1.5)), "left"),
+    ((0, (3, 1.5)), "top"),
+    ((0, (9, 1.5, 3, 1.5)), "none"),
+    ((0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)), "full"),
+    ((0, (1.5, 1.5)), "bottom"),
+    ((0, (2, 1)), "full"),
+)
+_LEARNERS = (
+    LearnerWords(
+        "clean",
+        "trained on clean images",
+        "A prototypical network trained on clean images only, and tested on protected ones.",
+        method=FEW_SHOT,
+        trained_on="clear",
+        default=True,
+    ),
+    LearnerWords(
+        "protected",
+        "trained on protected images",
+        "The same network trained and tested on protected images.",
+        method=FEW_SHOT,
+        releases=(PIXELS, SHAPE, NUMBERS, BITS),
+        default=True,
+    ),
+    LearnerWords(
+        "denoised",
+        "trained jointly with a denoiser",
+        "The same network trained on protected images jointly with a denoiser, which restores each image "
+        "before it is embedded; tested on protected images.",
+        method=FEW_SHOT,
+        default=True,
+    ),
+    LearnerWords(
+        "meta",
+        "meta-learned on protected images",
+        "A network meta-learned on protected images. It learns each task anew, in a few steps on the "
+        "support images, and names all queries of a task together, so that what one is called depends on "
+        "the others; tested on protected images.",
+        method=META,
+    ),
+    LearnerWords(
+        "classifier-clean",
+        "a classifier trained on clean images",
+        "An ordinary network that learned all classes on clean images only; tested on protected images of "
+        "them.",
+        method=CLASSIFIER,
+        knows_classes=True,
+        trained_on="clear",
+    ),
+    LearnerWords(
+        "classifier-protected",
+        "a classifier trained on protected images",
+        "The same network trained and tested on protected images. It is independent of what made a mask.",
+        method=CLASSIFIER,
+        releases=(PIXELS, SHAPE, NUMBERS, BITS),
+        knows_classes=True,
+    ),
+    LearnerWords(
+        "classifier-shape",
+        "a classifier of the mask's shape alone",
+        "The same network shown which pixels a mask reveals, white, and which it hides, black, and "
+        "nothing else: what it tells, the shape of the mask tells.",
+        method=CLASSIFIER,
+        knows_classes=True,
+        trained_on="shape",
+        of_service=False,
+    ),
+    LearnerWords(  # for the protection "answer" alone; no study need name it
+        "answer",
+        "the device's own answer",
+        "The device classifies, and releases the name of the class: nothing is learned from it.",
+        method=ANSWERER,
+        releases=(ANSWER,),
+        trained_on="clear",
+    ),
+)
 LEARNERS: Registry[LearnerWords] = _registry(
     "learners",
     "learner",
     LearnerWords,
-    [
-        LearnerWords(
-            "clean",
-            "trained on clean images",
-            "A prototypical network trained on clean images only, and tested on protected ones.",
-            Look(GREY, "o", (0, (5, 2)), "none"),
-            FEW_SHOT,
-            trained_on="clear",
-            default=True,
-        ),
-        LearnerWords(
-            "protected",
-            "trained on protected images",
-            "The same network trained and tested on protected images.",
-            Look(GREY, "o", "-", "full"),
-            FEW_SHOT,
-            releases=(PIXELS, SHAPE, NUMBERS, BITS),
-            default=True,
-        ),
-        LearnerWords(
-            "denoised",
-            "trained jointly with a denoiser",
-            "The same network trained on protected images jointly with a denoiser, which restores each image "
-            "before it is embedded; tested on protected images.",
-            Look(GREY, "o", (0, (6, 1.5, 1.5, 1.5)), "left"),
-            FEW_SHOT,
-            default=True,
-        ),
-        LearnerWords(
-            "meta",
-            "meta-learned on protected images",
-            "A network meta-learned on protected images. It learns each task anew, in a few steps on the "
-            "support images, and names all queries of a task together, so that what one is called depends on "
-            "the others; tested on protected images.",
-            Look(GREY, "o", (0, (3, 1.5)), "top"),
-            META,
-        ),
-        LearnerWords(
-            "classifier-clean",
-            "a classifier trained on clean images",
-            "An ordinary network that learned all classes on clean images only; tested on protected images of"
-            " them.",
-            Look(GREY, "o", (0, (9, 1.5, 3, 1.5)), "none"),
-            CLASSIFIER,
-            knows_classes=True,
-            trained_on="clear",
-        ),
-        LearnerWords(
-            "classifier-protected",
-            "a classifier trained on protected images",
-            "The same network trained and tested on protected images. It is independent of what made a mask.",
-            Look(GREY, "o", (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)), "full"),
-            CLASSIFIER,
-            releases=(PIXELS, SHAPE, NUMBERS, BITS),
-            knows_classes=True,
-        ),
-        LearnerWords(
-            "classifier-shape",
-            "a classifier of the mask's shape alone",
-            "The same network shown which pixels a mask reveals, white, and which it hides, black, and "
-            "nothing else: what it tells, the shape of the mask tells.",
-            Look(GREY, "o", (0, (1.5, 1.5)), "bottom"),
-            CLASSIFIER,
-            knows_classes=True,
-            trained_on="shape",
-            of_service=False,
-        ),
-        # For the protection "answer" alone; no study need name it.
-        LearnerWords(
-            "answer",
-            "the device's own answer",
-            "The device classifies, and releases the name of the class: nothing is learned from it.",
-            Look(GREY, "o", (0, (2, 1)), "full"),
-            ANSWERER,
-            releases=(ANSWER,),
-            trained_on="clear",
-        ),
-    ],
+    (
+        replace(learner, look=Look(GREY, "o", line, fill))
+        for learner, (line, fill) in zip(_LEARNERS, _LINES, strict=True)
+    ),
 )
 
 
@@ -339,66 +289,42 @@ def classifiers() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class View:
-    """An adversary's view.
+    """An adversary's view."""
 
-    Attributes:
-        name: in records.
-        words: after "adversary", in a sentence; "" for the release itself.
-        short: for little room; after a comma.
-        heading: at the head of a column.
-        releases: the kinds of releases with such a view.
-    """
-
-    name: str
-    words: str
-    short: str
-    heading: str
-    releases: tuple[str, ...] = IMAGES
+    name: str  # in records
+    words: str  # after "adversary", in a sentence; "" for the release itself
+    short: str  # for little room; after a comma
+    heading: str  # of a column
+    releases: tuple[str, ...] = IMAGES  # the kinds with such a view
 
 
-VIEWS: dict[str, View] = {
-    view.name: view
-    for view in (
-        View("released", "", "", "released", RELEASES),
-        View("denoised", " on denoised images", ", on denoised images", "denoised images"),
-        View(
-            "restored",
-            " on images that they restored",
-            ", on restored images",
-            "restored images",
-            (PIXELS, SHAPE, NUMBERS),
-        ),
-        View("shape", " on the mask's shape", ", on the shape alone", "shape alone"),
-        View("values", " on the values that travelled", ", on values", "values", RELEASES),
-        View("sorted", " on the values in order of size", ", on sorted values", "sorted values", RELEASES),
-        View("fused", " who combines all others", ", all combined", "all combined", RELEASES),
-    )
-}
+_VIEWS = (
+    View("released", "", "", "released", RELEASES),
+    View("denoised", " on denoised images", ", on denoised images", "denoised images"),
+    View(
+        *("restored", " on images that they restored", ", on restored images", "restored images"),
+        (PIXELS, SHAPE, NUMBERS),
+    ),
+    View("shape", " on the mask's shape", ", on the shape alone", "shape alone"),
+    View("values", " on the values that travelled", ", on values", "values", RELEASES),
+    View("sorted", " on the values in order of size", ", on sorted values", "sorted values", RELEASES),
+    View("fused", " who combines all others", ", all combined", "all combined", RELEASES),
+)
+VIEWS = {view.name: view for view in _VIEWS}
 
 
 @dataclass(frozen=True)
 class AttackWords:
-    """An adversary who looks for people on releases, or on denoised or restored ones.
+    """An adversary who looks for people on releases, or on denoised or restored ones."""
 
-    Attributes:
-        name: in study files.
-        view: a name of VIEWS.
-        adaptive: whether their own photographs are protected, and undone, in the same way; or clean (static).
-        term: the adversary, for the chapter of a report on attacks.
-        method: the code that makes it: a protocol.Attack, or a reference to one.
-        default: whether a study has it that names no attacks.
-        needed: the kinds of releases that are never recommended without a try of it.
-        fuses: whether it combines all others of a study, so that two must take a release.
-    """
-
-    name: str
-    view: str
-    adaptive: bool
-    term: str
-    method: object = "sfumato.study.parts.attacks.reidentify:ATTACK"
-    default: bool = False
-    needed: tuple[str, ...] = ()
-    fuses: bool = False
+    name: str  # in study files
+    view: str  # of VIEWS
+    adaptive: bool  # whether their photographs are protected, and undone, in the same way; or clean (static)
+    term: str  # the adversary, for the chapter of a report on attacks
+    method: object = RECOGNISER  # a cells.Method, or a reference to one
+    default: bool = False  # whether a study has it that names no attacks
+    needed: tuple[str, ...] = ()  # the kinds of releases that are never recommended without a try of it
+    fuses: bool = False  # whether it combines all others of a study, so that two must take a release
 
     @property
     def words(self) -> str:
@@ -417,95 +343,51 @@ class AttackWords:
         return kinds if self.adaptive else tuple(kind for kind in kinds if kind in IMAGES)
 
 
+# A view, and adaptive or not. Nobody is static on values, nor on shapes: clean photographs have none.
+_ATTACKS = {
+    "static": "The <em>static</em> adversary knows clean photographs only.",
+    "adaptive": "The <em>adaptive</em> adversary has protected photographs of their own in the same way and "
+    "trained on them: this is the one to fear.",
+    "denoised": "The static adversary <em>on denoised images</em> looks at what the service’s denoiser makes "
+    "of the protected photographs.",
+    "denoised-adaptive": "The adaptive one <em>on denoised images</em> passes their own photographs through "
+    "protection and denoiser as well.",
+    "restored": "The static adversary <em>on restored images</em> first undoes what they can by a network of "
+    "their own, trained on photographs of other people.",
+    "restored-adaptive": "The adaptive one <em>on restored images</em> lets such a network undo the "
+    "protection of their own photographs as well.",
+    "shape": "The adaptive one <em>on the shape alone</em> is shown which pixels a mask reveals, and not "
+    "what they are.",
+    "values": "The adaptive one <em>on values</em> has no network: they learn what tells people apart from "
+    "the cells, numbers or bits that travelled of others, by PLDA (Brümmer & de Villiers 2010) and by "
+    "support vector machines.",
+    "sorted": "The adaptive one <em>on the values in order of size</em> reads which values travelled, and "
+    "not at which positions: a release that hides people by a secret order hides nothing from them.",
+    "fused": "The adaptive one <em>who combines all others</em> adds up how alike all the others find a "
+    "probe and a person (Caruana et al. 2004); the weights for one half of the people were chosen on the "
+    "other half.",
+}
+_BY_DEFAULT = ("static", "adaptive", "restored-adaptive", "values", "fused")
+_NEEDED = {"restored-adaptive": IMAGES, "values": RELEASES}
+_METHODS = {"values": VALUES, "sorted": f"{_ADVERSARIES}:SORTED", "fused": f"{_ADVERSARIES}:FUSED"}
+
+
+def _attack(name: str, term: str) -> AttackWords:
+    view = name.removesuffix("-adaptive")
+    return AttackWords(
+        f"reidentify-{name}",
+        view if view in VIEWS else "released",
+        name.endswith("adaptive") or view in ("shape", "values", "sorted", "fused"),
+        term,
+        _METHODS.get(view, RECOGNISER),
+        default=name in _BY_DEFAULT,
+        needed=_NEEDED.get(name, ()),
+        fuses=view == "fused",
+    )
+
+
 ATTACKS: Registry[AttackWords] = _registry(
-    "adversaries",
-    "adversary",
-    AttackWords,
-    [
-        AttackWords(
-            "reidentify-static",
-            "released",
-            False,
-            "The <em>static</em> adversary knows clean photographs only.",
-            default=True,
-        ),
-        AttackWords(
-            "reidentify-adaptive",
-            "released",
-            True,
-            "The <em>adaptive</em> adversary has protected photographs of their own in the same way and "
-            "trained on them: this is the one to fear.",
-            default=True,
-        ),
-        AttackWords(
-            "reidentify-denoised",
-            "denoised",
-            False,
-            "The static adversary <em>on denoised images</em> looks at what the service’s denoiser makes of "
-            "the protected photographs.",
-        ),
-        AttackWords(
-            "reidentify-denoised-adaptive",
-            "denoised",
-            True,
-            "The adaptive one <em>on denoised images</em> passes their own photographs through protection and"
-            " denoiser as well.",
-        ),
-        AttackWords(
-            "reidentify-restored",
-            "restored",
-            False,
-            "The static adversary <em>on restored images</em> first undoes what they can by a network of "
-            "their own, trained on photographs of other people.",
-        ),
-        AttackWords(
-            "reidentify-restored-adaptive",
-            "restored",
-            True,
-            "The adaptive one <em>on restored images</em> lets such a network undo the protection of their "
-            "own photographs as well.",
-            default=True,
-            needed=IMAGES,
-        ),
-        # An adversary whose own photographs have no mask has no shapes to compare.
-        AttackWords(
-            "reidentify-shape",
-            "shape",
-            True,
-            "The adaptive one <em>on the shape alone</em> is shown which pixels a mask reveals, and not what "
-            "they are.",
-        ),
-        AttackWords(
-            "reidentify-values",
-            "values",
-            True,
-            "The adaptive one <em>on values</em> has no network: they learn what tells people apart from the "
-            "cells, numbers or bits that travelled of others, by PLDA (Brümmer & de Villiers 2010) and by "
-            "support vector machines.",
-            "sfumato.study.parts.attacks.values:ATTACK",
-            default=True,
-            needed=RELEASES,
-        ),
-        AttackWords(
-            "reidentify-sorted",
-            "sorted",
-            True,
-            "The adaptive one <em>on the values in order of size</em> reads which values travelled, and not "
-            "at which positions: a release that hides people by a secret order hides nothing from them.",
-            "sfumato.study.parts.attacks.values:SORTED",
-        ),
-        AttackWords(
-            "reidentify-fused",
-            "fused",
-            True,
-            "The adaptive one <em>who combines all others</em> adds up how alike all the others find a "
-            "probe and a person (Caruana et al. 2004); the weights for one half of the people were chosen on "
-            "the other half.",
-            "sfumato.study.parts.attacks.fused:ATTACK",
-            default=True,
-            fuses=True,
-        ),
-    ],
+    "adversaries", "adversary", AttackWords, (_attack(*words) for words in _ATTACKS.items())
 )
 # The looks of the strongest of each kind, next to a protection in the colour and with the mark of that.
 ADVERSARY_LOOKS = {"static": Look(GREY, "o", (0, (5, 2)), "none"), "adaptive": Look(GREY, "o", "-")}
@@ -530,99 +412,63 @@ IDENTIFIERS = {
 class MeasureWords:
     """How much of an image is left in a view of it.
 
-    Attributes:
-        name: in study files.
-        words: in a report.
-        form: of its value, "{:.2f}" say.
-        term: its meaning, in the glossary of a report.
-        function: of float images and their counterparts, (N, C, H, W) each, to (N,), or a reference to it;
-            None for a measure by the recogniser of the adversary.
-        default: whether a study has it that names no measures.
-        beside_pictures: whether it stands there; not if another one already says the same.
+    Its function, or a reference to it, takes float images and their counterparts, (N, C, H, W) each, to (N,);
+    None for a measure by the recogniser of the adversary.
     """
 
-    name: str
-    words: str
-    form: str
-    term: str
+    name: str  # in study files
+    words: str  # in a report
+    form: str  # of its value, "{:.2f}" say
+    term: str  # its meaning, in the glossary of a report
     function: object = None
-    default: bool = True
-    beside_pictures: bool = True
+    default: bool = True  # whether a study has it that names no measures
+    beside_pictures: bool = True  # whether it stands there; not if another one already says the same
 
 
-MEASURES: Registry[MeasureWords] = _registry(
-    "measures",
-    "measure",
-    MeasureWords,
-    [
-        MeasureWords(
-            "ssim",
-            "SSIM",
-            "{:.2f}",
-            "Structural similarity (Wang et al. 2004): Gaussian window with σ = 1.5, data range 1. Equal "
-            "images have 1.",
-            "sfumato.assess.similarity:ssim",
-        ),
-        MeasureWords(
-            "psnr",
-            "PSNR",
-            "{:.1f} dB",
-            "Peak signal-to-noise ratio in dB, of each image, then averaged; infinite for equal images, and "
-            "then left empty.",
-            "sfumato.assess.similarity:psnr",
-        ),
-        MeasureWords(
-            "mse",
-            "MSE",
-            "{:.3f}",
-            "Mean squared error of values in [0, 1].",
-            "sfumato.assess.similarity:mse",
-            beside_pictures=False,
-        ),
-        MeasureWords(
-            "face-similarity",
-            "face similarity",
-            "{:.2f}",
-            "Mean cosine between the embeddings of a test image and of what was made of it, by the "
-            "adversary’s recogniser of clean photographs; 1 for equal images. Beside it, what test images of "
-            "two people have. Faces are cut out where they are on the original.",
-            default=False,
-        ),
-    ],
+_MEASURES = (
+    MeasureWords(
+        *("ssim", "SSIM", "{:.2f}"),
+        "Structural similarity (Wang et al. 2004): Gaussian window with σ = 1.5, data range 1. Equal images "
+        "have 1.",
+        "sfumato.assess.similarity:ssim",
+    ),
+    MeasureWords(
+        *("psnr", "PSNR", "{:.1f} dB"),
+        "Peak signal-to-noise ratio in dB, of each image, then averaged; infinite for equal images, and then "
+        "left empty.",
+        "sfumato.assess.similarity:psnr",
+    ),
+    MeasureWords(
+        *("mse", "MSE", "{:.3f}", "Mean squared error of values in [0, 1].", "sfumato.assess.similarity:mse"),
+        beside_pictures=False,
+    ),
+    MeasureWords(
+        *("face-similarity", "face similarity", "{:.2f}"),
+        "Mean cosine between the embeddings of a test image and of what was made of it, by the adversary’s "
+        "recogniser of clean photographs; 1 for equal images. Beside it, what test images of two people "
+        "have. Faces are cut out where they are on the original.",
+        default=False,
+    ),
 )
+MEASURES: Registry[MeasureWords] = _registry("measures", "measure", MeasureWords, _MEASURES)
 
 
 @dataclass(frozen=True)
 class ReconstructionWords:
-    """A method that rebuilds images.
+    """A method that rebuilds images."""
 
-    Attributes:
-        name: in study files.
-        words: at the head of a table.
-        term: the method, in the chapter of a report on reconstruction.
-        releases: the kinds of releases it can rebuild from.
-        method: the code: a protocol.Rebuilder, or a reference to one.
-    """
-
-    name: str
-    words: str
-    term: str
-    releases: tuple[str, ...]
-    method: object
+    name: str  # in study files
+    words: str  # at the head of a table
+    term: str  # the method, in the chapter of a report on reconstruction
+    releases: tuple[str, ...]  # the kinds it can rebuild from
 
 
+_INVERSION = ReconstructionWords(
+    *("invert-feature", "Feature inversion"),
+    "A decoder, trained on releases of other people’s images, draws the image that the numbers came from "
+    "(Dosovitskiy & Brox 2016).",
+    (NUMBERS,),
+)
 RECONSTRUCTIONS: Registry[ReconstructionWords] = _registry(
-    "reconstructions",
-    "reconstruction",
-    ReconstructionWords,
-    [
-        ReconstructionWords(
-            "invert-feature",
-            "Feature inversion",
-            "A decoder, trained on releases of other people’s images, draws the image that the numbers came "
-            "from (Dosovitskiy & Brox 2016).",
-            (NUMBERS,),
-            "sfumato.study.parts.attacks.invert_feature:REBUILDER",
-        ),
-    ],
+    "reconstructions", "reconstruction", ReconstructionWords, [_INVERSION]
 )

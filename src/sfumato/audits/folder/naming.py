@@ -7,36 +7,32 @@ among them, and their success on the other half is stated, both ways.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sfumato import protect
 from sfumato.assess.recognition import chance
-from sfumato.attack.fusion import fuse
-from sfumato.attack.reidentify import AdversaryConfig, Guesses
-from sfumato.attack.undo import InversionConfig, RestorationConfig
+from sfumato.attack.ensemble import PROBES, Compared, Gallery, by_images, by_values, by_vectors, choose
+from sfumato.attack.faces import Recognisers
+from sfumato.attack.fusion import MOST, standardise
+from sfumato.attack.reidentify import AdversaryConfig, Guesses, Recogniser
+from sfumato.attack.undo import InversionConfig, RestorationConfig, Undoer
 from sfumato.audits.findings import Finding, Picture, Risk, Table, interval, shown, worst_of
 from sfumato.audits.folder.pictures import Pictures
-from sfumato.data.labelled import LabelledImages, label_of
+from sfumato.data.labelled import label_of
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import as_array, digest
-from sfumato.protect.release import KINDS, Release
+from sfumato.protect.release import IMAGES, KINDS, Release
 from sfumato.protect.spec import portable
-from sfumato.study.cells import Cell
 from sfumato.study.choose.estimates import classifier_in_words, estimate_of
-from sfumato.study.grid import StudyConfig, Task
 from sfumato.study.hits import Hits
-from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.progress import Progress
-from sfumato.study.lab.streams import PROBES
-from sfumato.study.parts.attacks.scores import score
-from sfumato.study.protocol import attack_of
-from sfumato.study.vocabulary import ATTACKS, release_kind
+from sfumato.study.lab.adversaries import first_network, train_undoer, undo_release
+from sfumato.study.measure.attack import readings, score
+from sfumato.study.vocabulary import ATTACKS, RECOGNISER, VALUES, AttackWords, release_kind
 
 Tell = Callable[[str, int, int], None]  # called with words, and the numbers done and planned
 Answer = tuple[tuple[Finding, ...], tuple[Risk, ...]]
@@ -101,45 +97,67 @@ def name_people(
             f"{len([name for name in people.names if name])} people are known by name: an adversary needs "
             "photographs of at least 2, in a sub-folder for each"
         )
-    kind, plans = release_kind(spec), []
-    for name, words in ATTACKS.items():
-        fits = kind in words.releases and words.view in ("released", "restored", "values")
-        knows = spec != "none" or words.view == "values" or (words.view == "released" and not words.adaptive)
-        if fits and knows and attack_of(name).compared is not None:
-            plans += [(name, each) for each in config.networks[: 1 if words.view == "values" else None]]
+    protection, images, seed = protect.parse(spec, takes=KINDS), release_kind(spec) in IMAGES, config.seed
+    gallery = Gallery(
+        known=known.images,
+        names=people.codes,
+        asked=released.images,
+        others=known.images,
+        of_others=people.codes,
+        release=_release(known, released, spec, config),
+        noisy=protection.draws_noise,
+        images=images,
+        seed=seed,
+    )
+
+    @cache
+    def undoer() -> Undoer:
+        make = (RestorationConfig if images else InversionConfig)(steps=config.restoration_steps)
+        return train_undoer(gallery.release, gallery.others, people.codes, make, seed, {})
+
+    @cache
+    def networks_of(network: AdversaryConfig) -> tuple[Recognisers, Recogniser, Gallery]:
+        encoder = partial(first_network, network, known.images.shape[1], 0)
+        recognisers = Recognisers(network, known.images, people.codes, encoder)
+        faces = recognisers.find(known.images)
+        return recognisers, recognisers.train(seed), replace(gallery, landmarks=faces and faces.landmarks)
+
+    def compare(words: AttackWords, network: AdversaryConfig) -> Compared:
+        if words.view == "values":
+            outputs = getattr(protection, "outputs", None)
+            return by_values(gallery, readings, copies=network.copies, outputs=outputs)
+        if words.view == "released" and not images:
+            return by_vectors(gallery, lambda release: release.vectors(), copies=network.copies)
+        restored = words.view == "restored"
+        see = (lambda release: undo_release(undoer(), release)) if restored else Release.images
+        recognisers, static, clear = networks_of(network)
+        return by_images(clear, see, recognisers, static, adaptive=words.adaptive)
+
+    plans = [
+        (words, network)
+        for words in ATTACKS.values()
+        if words.method in (RECOGNISER, VALUES) and release_kind(spec) in words.releases
+        if words.view in ("values", "released", "restored")
+        if spec != "none" or words.view == "values" or (words.view, words.adaptive) == ("released", False)
+        for network in config.networks[: 1 if words.view == "values" else None]
+    ]
     guesses: dict[str, Guesses] = {}
-    with TemporaryDirectory() as folder:
-        for done, (name, network) in enumerate(plans, 1):
-            progress(ATTACKS[name].words, done, len(plans))
-            lab = _lab(known, released, spec, config, network, folder)
-            made = attack_of(name).compared(lab, Cell("attack", spec, config.seed, (("attack", name),)))  # type: ignore[misc]
-            for classifier, similarities in zip(made.classifiers, made.similarities, strict=True):
-                plain = ATTACKS[name].view == "values" or ", by " in classifier
-                by = "" if plain else f" by {network.recogniser}"
-                adversary = f"{ATTACKS[name].words}{by}, {classifier_in_words(classifier)}"
-                guesses[adversary] = Guesses(classifier, made.identities, similarities.float())
+    for done, (words, network) in enumerate(plans, 1):
+        progress(words.words, done, len(plans))
+        for made in compare(words, network).guesses:
+            plain = words.view == "values" or ", by " in made.classifier
+            by = "" if plain else f" by {network.recogniser}"
+            adversary = f"{words.words}{by}, {classifier_in_words(made.classifier)}"
+            guesses[adversary] = replace(made, similarities=standardise(made.similarities).half().float())
     if set(released.people) & set(people.names):
         return _report(people.names, guesses, known, released, spec, config)
     return (_list_guesses(people.names, guesses, released),), ()
 
 
-def _lab(
-    known: Pictures,
-    released: Pictures,
-    spec: str,
-    config: NamingConfig,
-    network: AdversaryConfig,
-    folder: str,
-) -> Lab:
-    """Make the lab of a study whose probes are these releases, all with the name of the first person."""
-    people = label_of([*known.people, *[min(known.people)] * len(released.images)])
-    first, count = len(known.images), len(known.images) + len(released.images)
-    data = LabelledImages(
-        "known photographs and releases",
-        torch.cat([known.images, released.images]),
-        {"person": people},
-        {"train": torch.arange(first), "test": torch.arange(count), "released": torch.arange(first, count)},
-    )
+def _release(
+    known: Pictures, released: Pictures, spec: str, config: NamingConfig
+) -> Callable[[Tensor, int, int], Any]:
+    """Make the releases of known photographs, as they were copied or anew; probes are what was released."""
     rows = {digest(image): row for row, image in enumerate(known.images)}
 
     def of(pixels: Tensor) -> Release:
@@ -155,32 +173,7 @@ def _lab(
         places = [rows[digest(image)] for image in clean]
         return of(known.copies[number % len(known.copies), places])
 
-    steps, task = config.restoration_steps, Task(target="person", sensitive="person")
-    parts: dict[str, Any] = {"data": {"source": "folder"}, "task": task, "learners": [], "attacks": []}
-    parts |= {"restoration": RestorationConfig(steps=steps), "inversion": InversionConfig(steps=steps)}
-    study = StudyConfig(protections=[spec], adversary=network, **parts)
-    return Lab(study, data, Path(folder), Progress(), made=release)
-
-
-class Stated(NamedTuple):
-    """The hits of the adversaries whom halves of the people chose, of all, the best first; and these two."""
-
-    hits: Hits
-    by_adversary: dict[str, Hits]
-    chosen: tuple[str, str]
-
-
-def state(guesses: dict[str, Guesses], truth: Tensor) -> Stated:
-    """Choose an adversary by each half of the people, and state their success on the other half.
-
-    `truth` is (m,) int64, the person on each release.
-    """
-    probes = tuple(map(float, truth.unique(return_counts=True)[1].tolist()))
-    hits = {name: Hits(tuple(score(made, truth)["hits"]), probes, seeds=1) for name, made in guesses.items()}
-    ranked = dict(sorted(hits.items(), key=lambda pair: -pair[1].share))
-    first, second = (max(ranked, key=lambda name: ranked[name].half(half).share) for half in (0, 1))
-    joined = [ranked[first if row % 2 else second].hits[row] for row in range(len(probes))]
-    return Stated(Hits(tuple(joined), probes, seeds=1), ranked, (first, second))
+    return release
 
 
 def of_several(similarities: Tensor, truth: Tensor, size: int, seed: int) -> Hits | None:
@@ -213,51 +206,53 @@ def _report(
     columns = {name: column for column, name in enumerate(people)}
     rows = [row for row, person in enumerate(released.people) if person in columns]
     truth = torch.tensor([columns[released.people[row]] for row in rows])
-    identities = torch.arange(len(columns))
     guesses = {name: replace(made, similarities=made.similarities[rows]) for name, made in guesses.items()}
-    stacked = torch.stack([made.similarities for made in guesses.values()])
-    fused = Guesses("fusion", identities, fuse(stacked, identities, truth).similarities.float())
-    guesses["all of them together, sum of scores"] = fused
-    stated = state(guesses, truth)
-    odd = ~torch.isin(truth, truth.unique()[::2])
-    first, second = (guesses[name].similarities for name in stated.chosen)
-    chosen = torch.where(odd[:, None], first, second)
-    tried = {size: of_several(chosen, truth, size, config.seed) for size in config.releases}
-    tried[1] = stated.hits
+    guesses["all of them together, sum of scores"], _ = choose(guesses, truth, most=MOST)
+    strongest, ((second,), (first,)) = choose(guesses, truth, most=1)
+    chosen, by_halves = (first, second), "chosen by halves, as stated"
+    probes = tuple(map(float, truth.unique(return_counts=True)[1].tolist()))
+    named = {
+        name: Hits(tuple(score(made, truth)["hits"]), probes, seeds=1)
+        for name, made in {by_halves: strongest, **guesses}.items()
+    }
+    stated = named.pop(by_halves)
+    named = dict(sorted(named.items(), key=lambda pair: -pair[1].share))
+    scores = strongest.similarities.float()
+    tried = {size: of_several(scores, truth, size, config.seed) for size in config.releases} | {1: stated}
     measured = {size: hits for size, hits in sorted(tried.items()) if hits is not None}
-    guessing, looked_for, named_by = chance(truth), len(stated.hits.hits), stated.chosen[0]
+    guessing, looked_for = chance(truth), len(probes)
     of: dict[str, Any] = {"images": len(rows), "source": "this audit"}
     risks = []
     for size, hits in measured.items():
         rate, of["people"] = estimate_of(hits), len(hits.hits)
         worst = worst_of(hits.rates)
-        risks.append(Risk("singling out", "identity", size, named_by, rate, guessing, **of, **worst))
-    share, (low, high), unknown = stated.hits.share, stated.hits.interval, len(released.files) - len(rows)
-    strongest: dict[str, tuple[str, str]] = {}  # the best classifier of each adversary, which comes first
-    for name, hits in stated.by_adversary.items():
-        strongest.setdefault(name.partition(",")[0], (name, interval(estimate_of(hits))))
+        risks.append(Risk("singling out", "identity", size, first, rate, guessing, **of, **worst))
+    share, (low, high), unknown = stated.share, stated.interval, len(released.files) - len(rows)
+    best: dict[str, tuple[str, str]] = {}  # the best classifier of each adversary, which comes first
+    for name, hits in named.items():
+        best.setdefault(name.partition(",")[0], (name, interval(estimate_of(hits))))
     clear = "No protection is known: all compare with known photographs in clear."
     if spec != "none":
         clear = f"Adaptive ones compare with known photographs that they protect by {portable(spec)}."
     sentence = (
         f"{share:.1%} of {len(rows):,} releases are named correctly among {len(columns):,} known people "
         f"({low:.1%} to {high:.1%}, 95% interval by people). Guessing names {guessing:.1%}. The person "
-        f"named most often is named in {max(stated.hits.rates):.0%} of their releases."
+        f"named most often is named in {max(stated.rates):.0%} of their releases."
     )
     if unknown:
         sentence += f" {unknown:,} others have no true name among these, and do not count."
     table = Table(
         ("adversary", "named, 95% interval"),
-        (("chosen by halves, as stated", interval(estimate_of(stated.hits))), *strongest.values()),
+        ((by_halves, interval(estimate_of(stated))), *best.values()),
         f"Each with their best classifier. {clear} The first row states, for each half of the "
         f"{looked_for} people, the adversary that names most of the other half: "
-        f"{' and '.join(dict.fromkeys(stated.chosen))}.",
+        f"{' and '.join(dict.fromkeys(chosen))}.",
     )
-    matches = _matches(guesses[named_by], known, released, rows, truth) if low > guessing else ()
+    matches = _matches(guesses[first], known, released, rows, truth) if low > guessing else ()
     figures: dict[str, Any] = {"named": share, "interval": [low, high], "guessing": guessing}
     figures |= {"people": looked_for, "known_people": len(columns), "releases": len(rows)}
-    figures["chosen"] = list(stated.chosen)
-    figures["by_adversary"] = {name: hits.share for name, hits in stated.by_adversary.items()}
+    figures["chosen"] = list(chosen)
+    figures["by_adversary"] = {name: hits.share for name, hits in named.items()}
     naming = Finding("naming", "Who is on it", shown(low > guessing), sentence, table, matches, figures)
     words = [f"From {size} of their releases {hits.share:.1%} are named." for size, hits in measured.items()]
     lacking = sorted(tried.keys() - measured.keys())

@@ -5,20 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from sfumato.data.labelled import LabelledImages
+from sfumato.data.readers import official
 from sfumato.data.readers.folder import DEFAULT_SIZE, Root, Skip, assemble
-from sfumato.data.readers.official import (
-    bad_line,
-    check_files,
-    check_positive,
-    class_splits,
-    lines,
-    optional,
-    part,
-)
-from sfumato.errors import ConfigError, DataError
+from sfumato.errors import DataError
 
 # Parnami et al. 2022, Sec. IV: the numbers of people in train, validation and test.
 PEOPLE = (1510, 378, 427)
@@ -38,7 +28,6 @@ def celeba(
     crop: int | None = 176,
     split: Literal["identities", "attributes"] = "identities",
     least_images: int = 30,
-    limit: int | None = None,
     skip_unreadable: Skip = None,
 ) -> LabelledImages:
     """Reads CelebA (Liu et al. 2015).
@@ -53,18 +42,15 @@ def celeba(
             et al. name no people, only counts: 1510, 378 and 427 (which make 2,315; they write 2,360), so
             people are drawn by seed 0 in these proportions. "attributes" is the official partition.
         least_images: with split="identities", people with fewer images are left out.
-        limit: read at most this many images, to try something in seconds: all 202,599 take 4.3 GB at
-            84 x 84. Each split keeps its share of it, and each image its split; they are drawn by seed 0,
-            one by one, or as whole people with split="identities".
 
     Returns:
         Labels `identity` (if its list exists), the 40 attributes as "yes" or "no" by their names in
         lower case (`wearing_hat`), and `hair_color`: black, blond, brown or gray if exactly one of these
         four attributes is set, otherwise "other" (none of them, as for a bald head, or several).
     """
-    check_positive("celeba", crop=crop, least_images=least_images, limit=limit)
+    official.check_positive("celeba", crop=crop, least_images=least_images)
     photographs = (f"{above}{name}" for name in ("img_align_celeba", "img_celeba") for above in ("", "Img/"))
-    directory = part("celeba", root, *photographs)
+    directory = official.part("celeba", root, *photographs)
     attributes, answers = _attributes(_list(root, "list_attr_celeba", "list_attr_celeba.txt"))
     files = list(answers)
     identities: dict[str, str] | None
@@ -78,43 +64,39 @@ def celeba(
             raise DataError(
                 f"{root}: nobody has {least_images} images, the most is {most}: lower least_images"
             )
-        units = [identities[file] for file in files]
-        splits = class_splits(units, shares=SHARES)
+        splits = official.class_splits([identities[file] for file in files], shares=SHARES)
     else:
         path = _optional_list(root, "identity_CelebA")
         identities = None if path is None else _values(path, files)
         what = "list_eval_partition.txt"
         partition = _values(_list(root, "list_eval_partition", what), files, _PARTITION)
-        units = files
         splits = [partition[file] for file in files]
-    if limit is not None:
-        kept = _draw(units, splits, limit)
-        if not kept:
-            raise ConfigError(f"celeba: limit={limit}: not one person fits, raise it")
-        files, splits = [files[row] for row in kept], [splits[row] for row in kept]
     paths = [directory / file for file in files]
-    check_files("celeba", paths)
+    official.check_files("celeba", paths)
     columns = {} if identities is None else {"identity": [identities[file] for file in files]}
     for place, name in enumerate(attributes):
         columns[name] = [answers[file][place] for file in files]
-    columns["hair_color"] = _hair_colors(columns)
+    hair = zip(*(columns[f"{color}_hair"] for color in HAIR_COLORS), strict=True)
+    columns["hair_color"] = [
+        HAIR_COLORS[marks.index("yes")] if marks.count("yes") == 1 else "other" for marks in hair
+    ]
     return assemble("celeba", paths, columns, splits, (size, channels, skip_unreadable), crop=crop)
 
 
 def _list(root: Root, name: str, what: str) -> Path:
-    """The path of a list. Raises DataError if it is missing."""
-    return _optional_list(root, name) or part("celeba", root, f"{name}.txt", f"{name}.csv", what=what)
+    names = (f"{name}.txt", f"{name}.csv")
+    return _optional_list(root, name) or official.part("celeba", root, *names, what=what)
 
 
 def _optional_list(root: Root, name: str) -> Path | None:
-    return optional(
+    return official.optional(
         root, *(f"{above}{name}{suffix}" for suffix in (".txt", ".csv") for above in ("", "Anno/", "Eval/"))
     )
 
 
 def _attributes(path: Path) -> tuple[list[str], dict[str, list[str]]]:
     """The names of the attributes, and file -> "yes" or "no" for each."""
-    rows = lines(path)
+    rows = official.lines(path)
     names: list[str] = []
     if path.suffix == ".csv":
         names = next(rows, (1, []))[1][1:]  # the first column is image_id
@@ -122,11 +104,14 @@ def _attributes(path: Path) -> tuple[list[str], dict[str, list[str]]]:
         next(rows, None)  # the number of images
         names = next(rows, (2, []))[1]
     if not {f"{color.title()}_Hair" for color in HAIR_COLORS} <= set(names):
-        raise bad_line(path, 1 if path.suffix == ".csv" else 2, "a line without Black_Hair", "40 attributes")
+        number = 1 if path.suffix == ".csv" else 2
+        raise official.bad_line(path, number, "a line without Black_Hair", "40 attributes")
     answers = {}
     for number, (file, *marks) in rows:
         if len(marks) != len(names) or not set(marks) <= _ANSWERS.keys():
-            raise bad_line(path, number, f"{len(marks)} values", f"{len(names)} values, each 1 or -1")
+            raise official.bad_line(
+                path, number, f"{len(marks)} values", f"{len(names)} values, each 1 or -1"
+            )
         answers[file] = [_ANSWERS[mark] for mark in marks]
     if not answers:
         raise DataError(f"{path}: no images are listed: download the file again")
@@ -136,37 +121,15 @@ def _attributes(path: Path) -> tuple[list[str], dict[str, list[str]]]:
 def _values(path: Path, files: Sequence[str], meaning: Mapping[str, str] | None = None) -> dict[str, str]:
     """File -> value in a list with two columns, for the wanted files."""
     values = {}
-    rows = lines(path)
+    rows = official.lines(path)
     if path.suffix == ".csv":
         next(rows, None)  # the header
     for number, fields in rows:
         if len(fields) != 2 or (meaning is not None and fields[1] not in meaning):
             expected = "a file and its " + ("person" if meaning is None else f"part, {', '.join(meaning)}")
-            raise bad_line(path, number, repr(" ".join(fields)), expected)
+            raise official.bad_line(path, number, repr(" ".join(fields)), expected)
         values[fields[0]] = fields[1] if meaning is None else meaning[fields[1]]
     for file in files:
         if file not in values:
             raise DataError(f"{path}: no line for {file}: download the file again")
     return values
-
-
-def _draw(units: Sequence[str], splits: Sequence[str], limit: int) -> list[int]:
-    """Rows, ascending, of at most `limit` images: whole units, and a share of each split."""
-    rows_of: dict[tuple[str, str], list[int]] = {}
-    for row, key in enumerate(zip(splits, units, strict=True)):
-        rows_of.setdefault(key, []).append(row)
-    keys = list(rows_of)
-    room = {split: limit * count // len(splits) for split, count in Counter(splits).items()}
-    kept: list[int] = []
-    for place in torch.randperm(len(keys), generator=torch.Generator().manual_seed(0)).tolist():
-        rows = rows_of[keys[place]]
-        split = keys[place][0]
-        if len(rows) <= room[split]:
-            room[split] -= len(rows)
-            kept += rows
-    return sorted(kept)
-
-
-def _hair_colors(columns: Mapping[str, Sequence[str]]) -> list[str]:
-    rows = zip(*(columns[f"{color}_hair"] for color in HAIR_COLORS), strict=True)
-    return [HAIR_COLORS[row.index("yes")] if row.count("yes") == 1 else "other" for row in rows]

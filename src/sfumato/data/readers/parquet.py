@@ -42,11 +42,8 @@ def parquet(
     column `split`, files or folders called train, test ... (train-00000-of-00002.parquet, test/0.parquet) are
     those splits. Folders called name=value are a column. Other columns are left out and counted.
 
-    Args:
-        path: the file, or the folder.
-        size, channels, skip_unreadable: see `folder`.
-        image: the column of image files, as bytes or as {bytes, path}; None for the only one.
-        split_by: see `table`.
+    `image` is the column of image files, as bytes or as {bytes, path}; None for the only one. `split_by`: see
+    `table`; the others: see `folder`.
     """
     path = Path(path)
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
@@ -61,7 +58,15 @@ def parquet(
             f"{path}: {other.file.name} and {first.file.name} have different columns "
             f"({name_some(list(dict.fromkeys(names)))}): name one of them, or write both with the same"
         )
-    column = _column_of_images(path, [name for name, kind in first.kinds.items() if kind == "images"], image)
+    pictures = [name for name, kind in first.kinds.items() if kind == "images"]
+    if image is None and len(pictures) != 1:
+        cure = (
+            f"name one, as image={pictures[0]}" if pictures else "one has bytes, or {bytes, path}, of files"
+        )
+        raise DataError(f"{path}: {len(pictures)} columns of images: {cure}")
+    column = image or pictures[0]
+    if column not in pictures:
+        raise DataError(f"{path}: no column of images {column!r}: {did_you_mean(column, pictures)}")
     described = next((part.classes for part in parts if part.classes), {})
     named = [name for name in first.values if all(name in part.values for part in parts)]
     columns = {
@@ -153,7 +158,7 @@ def _kind_of(kind: Any) -> str:
 
 
 def _whole(value: Any) -> Any:
-    """A number of pandas, which writes whole ones as floats if some are missing; those are NaN, here None."""
+    """A number of pandas, which writes whole ones as floats if some are missing (NaN, here None)."""
     if isinstance(value, float):
         return None if value != value else int(value) if value.is_integer() else value
     return value
@@ -188,15 +193,6 @@ def _of_names(path: Path, files: Sequence[Path]) -> dict[str, list[str]]:
             f"as parquet:{path / names[-1]}; if they are one, move their files into one folder"
         )
     return {name: [each[name] for each in stated] for name in stated[0]}
-
-
-def _column_of_images(path: Path, columns: Sequence[str], wanted: str | None) -> str:
-    if wanted is None and len(columns) != 1:
-        cure = f"name one, as image={columns[0]}" if columns else "one has bytes, or {bytes, path}, of files"
-        raise DataError(f"{path}: {len(columns)} columns of images: {cure}")
-    if wanted is not None and wanted not in columns:
-        raise DataError(f"{path}: no column of images {wanted!r}: {did_you_mean(wanted, columns)}")
-    return wanted or columns[0]
 
 
 def _decode(
@@ -248,8 +244,7 @@ def from_dataset(
         image: the part of a row with the image; None for 0 of a tuple, and "image" of a dictionary.
         labels: label name -> part of a row; None for {"class": 1} of a tuple, and for all words and whole
             numbers of a dictionary.
-        size: every image becomes a centre square of this side, in pixels.
-        channels: 3 for RGB, 1 for grey.
+        size, channels: see `folder`.
     """
     needed = len(dataset) * channels * size**2
     if not 0 < needed <= memory():

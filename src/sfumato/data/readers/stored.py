@@ -1,10 +1,8 @@
 """Images that do not fit memory: decoded once into a file of the user's cache, and read from there by rows.
 
-The file holds bare pixels, mapped into memory: the operating system keeps the parts that are in use, drops
-them when it needs the room, and shares them between processes. Indexing the images gives tensors.
-
-The file is a copy of private images, without protection. It lies in the cache folder of the user, below
-`place()`; only its owner can read it; and it stays until it is cleared: `sfumato data cache --clear`.
+The file holds bare pixels, mapped into memory. It is a copy of private images, without protection. It lies in
+the cache folder of the user, below `place()`; only its owner can read it; and it stays until it is cleared:
+`sfumato data cache --clear`.
 
     SFUMATO_MEMORY  bytes up to which the images of a source are held in memory: 2147483648 (2 GiB)
     SFUMATO_CACHE   a folder for the file: never one that others read
@@ -19,11 +17,11 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import PIL
 import torch
@@ -36,6 +34,8 @@ from sfumato.errors import BusyError, ConfigError, DataError, ImageError
 
 MEMORY = 2 << 30  # bytes
 
+Fill: TypeAlias = Callable[[Callable[[Tensor], object]], tuple[dict[int, ImageError], int]]
+
 _BATCHES = 32  # to the memory
 _FORMAT = 3  # of the file, and of how pixels are made
 _FILE, _ABOUT = "pixels", "about.json"
@@ -43,21 +43,12 @@ _WAIT = 0.2  # seconds between two looks for a file of another process
 # Python 3.11 has no name for it.
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 _TENSOR: Any = Tensor  # whose properties have types of their own in the stubs
-_CHEAP = {
-    _TENSOR.shape.__get__,
-    _TENSOR.dtype.__get__,
-    _TENSOR.device.__get__,
-    _TENSOR.ndim.__get__,
-    Tensor.size,
-    Tensor.dim,
-    Tensor.numel,
-    Tensor.__len__,
-    Tensor.is_floating_point,
-}
+_CHEAP = {getattr(_TENSOR, name).__get__ for name in ("shape", "dtype", "device", "ndim")}
+_CHEAP |= {getattr(_TENSOR, name) for name in ("size", "dim", "numel", "__len__", "is_floating_point")}
 
 
 def memory() -> int:
-    """Bytes up to which a source holds its images in memory. Raises ConfigError for another value."""
+    """Bytes up to which a source holds its images in memory."""
     value = os.environ.get("SFUMATO_MEMORY", str(MEMORY))
     if not value.isdecimal():
         raise ConfigError(f"SFUMATO_MEMORY={value}: a whole number of bytes, such as {MEMORY}")
@@ -106,11 +97,11 @@ class Stored(Tensor):
         if not isinstance(index, int | slice | list | Tensor):
             return self.read_all()[index]
         rows = self._rows[index]
-        if rows.ndim == 1 and len(rows) * math.prod(self._source.shape[1:]) > self._batch:
-            return Stored(self._source, rows, self._batch)
-        if isinstance(index, slice):
-            return Stored(self._source, rows, self._batch).read_all()
-        return self._source[rows]
+        large = rows.ndim == 1 and len(rows) * math.prod(self._source.shape[1:]) > self._batch
+        if not large and not isinstance(index, slice):
+            return self._source[rows]
+        part = Stored(self._source, rows, self._batch)
+        return part if large else part.read_all()
 
     def __iter__(self) -> Any:
         """One image after the other."""
@@ -118,15 +109,16 @@ class Stored(Tensor):
 
     def split(self, split_size: Any, dim: int = 0) -> Any:
         """Parts of that many images, not read yet."""
-        if dim != 0:
-            return self.read_all().split(split_size, dim)
-        return tuple(Stored(self._source, rows, self._batch) for rows in self._rows.split(split_size))
+        return self._parts("split", split_size, dim)
 
     def tensor_split(self, sections: Any, dim: int = 0) -> Any:
         """That many parts, not read yet."""
+        return self._parts("tensor_split", sections, dim)
+
+    def _parts(self, how: str, by: Any, dim: int) -> Any:
         if dim != 0:
-            return self.read_all().tensor_split(sections, dim)
-        return tuple(Stored(self._source, rows, self._batch) for rows in self._rows.tensor_split(sections))
+            return getattr(self.read_all(), how)(by, dim)
+        return tuple(Stored(self._source, rows, self._batch) for rows in getattr(self._rows, how)(by))
 
     def __repr__(self) -> str:  # type: ignore[override]
         """The shape alone: a tensor's own representation would read all images."""
@@ -159,21 +151,14 @@ def fetch(
     files: Sequence[Path],
     shape: tuple[int, int, int, int],
     settings: object,
-    fill: Callable[[Callable[[Tensor], object]], tuple[dict[int, ImageError], int]],
+    fill: Fill,
 ) -> tuple[Tensor, dict[int, ImageError], int]:
     """The images of files from the cache; missing ones are stored there first.
 
-    They are identified by the paths, lengths and modification times of the files, their shape, the settings,
-    and the versions of their decoders. If two processes need them, one decodes, and the other waits.
-
-    Args:
-        name: of the source, for the list of the cache.
-        files, shape, settings: whatever decides the pixels; the shape is N, C, H, W.
-        fill: called with a function that takes one (C, H, W) image after the other; returns the errors of
-            the images that cannot be read, by their number, and how many further pictures the files have.
-
-    Returns:
-        (n, C, H, W) images as `Stored`, and what `fill` returned, now or when they were stored.
+    They are identified by the paths, lengths and times of the files, their (N, C, H, W) shape, the settings,
+    and the versions of their decoders. If two processes need them, one decodes, and one waits.
+    `fill` is called with a function that takes one (C, H, W) image after the other; it returns the errors of
+    the others, by their number, and how many further pictures the files have: both follow the images here.
     """
     size = math.prod(shape)
     folder = place()
@@ -189,7 +174,12 @@ def fetch(
             except BusyError:
                 time.sleep(_WAIT)
         count, failures = found["shape"][0], found["failures"]
-        pixels = _map(path, (count, *shape[1:]))
+        with path.open("rb") as file:
+            # Private and writable: a write into a part stays in this process; on a read-only map it would end
+            # it. Not reserved: Linux counts it as memory otherwise, and refuses more than the machine has.
+            flags, protection = mmap.MAP_PRIVATE | _NO_RESERVE, mmap.PROT_READ | mmap.PROT_WRITE
+            pages = mmap.mmap(file.fileno(), 0, flags=flags, prot=protection)
+        pixels = torch.frombuffer(pages, dtype=torch.uint8, count=count * math.prod(shape[1:]))
     except OSError as error:
         raise DataError(
             f"{folder}: {size:,} bytes of images of {name} cannot be kept there ({error.strerror}): make "
@@ -197,7 +187,7 @@ def fetch(
             f"them in memory with SFUMATO_MEMORY={size}"
         ) from error
     errors = {row: ImageError(message, cause=cause) for row, message, cause in failures}
-    return Stored(pixels, torch.arange(count), at_once()), errors, found["further"]
+    return Stored(pixels.view(count, *shape[1:]), torch.arange(count), at_once()), errors, found["further"]
 
 
 @dataclass(frozen=True)
@@ -221,15 +211,13 @@ def entries() -> list[Entry]:
 
 
 def clear() -> list[Entry]:
-    """Deletes the files of the cache, and returns them. Processes that read them keep their data.
-
-    Raises BusyError if a process is writing there.
-    """
+    """Deletes the files of the cache that no process writes, else BusyError. Their readers keep the data."""
     gone = []
     for entry in entries():
         path = entry.folder / _FILE
         with claim(path):
-            _remove([path, path.with_name(_ABOUT), *entry.folder.glob(PART)])
+            for each in (path, path.with_name(_ABOUT), *entry.folder.glob(PART)):
+                each.unlink(missing_ok=True)
         gone.append(entry)
         with suppress(OSError):  # another process has begun anew
             entry.folder.rmdir()
@@ -248,14 +236,9 @@ def _key(files: Sequence[Path], shape: tuple[int, ...], settings: object) -> str
     return sha.hexdigest()
 
 
-def _write(
-    path: Path,
-    name: str,
-    shape: tuple[int, int, int],
-    size: int,
-    fill: Callable[[Callable[[Tensor], object]], tuple[dict[int, ImageError], int]],
-) -> None:
-    _remove(path.parent.glob(PART))  # of a process that was killed: nobody else writes here now
+def _write(path: Path, name: str, shape: tuple[int, int, int], size: int, fill: Fill) -> None:
+    for part in path.parent.glob(PART):  # of a process that was killed: nobody else writes here now
+        part.unlink(missing_ok=True)
     if shutil.disk_usage(path.parent).free < size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # now, rather than after hours
     with whole(path) as temporary:
@@ -278,17 +261,3 @@ def _read_description(path: Path) -> dict[str, Any] | None:
         return about if path.stat().st_size == math.prod(about["shape"]) else None
     except (FileNotFoundError, ValueError):
         return None
-
-
-def _map(path: Path, shape: tuple[int, ...]) -> Tensor:
-    with path.open("rb") as file:
-        # Private and writable: a write into a part stays in this process; on a read-only map it would end the
-        # process. Not reserved: Linux counts it as memory otherwise, and refuses more than the machine has.
-        flags, protection = mmap.MAP_PRIVATE | _NO_RESERVE, mmap.PROT_READ | mmap.PROT_WRITE
-        pages = mmap.mmap(file.fileno(), 0, flags=flags, prot=protection)
-    return torch.frombuffer(pages, dtype=torch.uint8, count=math.prod(shape)).view(shape)
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)

@@ -1,11 +1,8 @@
-"""Portraits: the table of the people in images of `faces`, and painting them from back to front.
-
-`_hats` has the hats, and `faces` is the public side of both.
-"""
+"""Portraits: the table of the people in images of `faces`, and painting them from back to front."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,84 +20,29 @@ PARTS = ("background", "clothes", *FACE, "glasses", "headwear")
 
 # The looks of a person: numbers spread evenly over these ranges; lengths are in units of half a face.
 LOOKS = {
-    "width": (0.66, 0.84),
-    "jaw": (-0.22, 0.10),
-    "square": (0.0, 0.55),
-    "skin": (0.0, 1.0),
-    "skin_red": (0.0, 1.0),
-    "ear": (0.10, 0.20),
-    "eye_gap": (0.27, 0.41),
-    "eye_y": (-0.06, 0.10),
-    "eye_width": (0.13, 0.20),
-    "eye_height": (0.065, 0.13),
-    "eye_slant": (-0.25, 0.35),
-    "iris": (0.0, 1.0),
-    "brow_y": (-0.31, -0.20),
-    "brow_thick": (0.022, 0.060),
-    "brow_arch": (0.0, 0.9),
-    "brow_slant": (-0.25, 0.25),
-    "nose_length": (0.22, 0.38),
-    "nose_width": (0.08, 0.19),
-    "nose_tone": (0.72, 0.88),
-    "mouth_y": (0.56, 0.68),
-    "mouth_width": (0.22, 0.34),
-    "lip": (0.035, 0.075),
-    "lip_red": (0.15, 0.45),
-    "fringe": (0.28, 0.72),
-    "parting": (-0.22, 0.22),
-    "volume": (0.0, 1.0),
-    "length": (0.0, 1.0),
-    "frame": (0.78, 0.93),
-    "curl": (0.0, 1.0),
-    "hair_light": (0.78, 1.15),
-    "beard": (0.0, 1.0),
-    "beard_length": (0.72, 0.5),
-    "moustache": (0.0, 1.0),
-    "freckles": (0.0, 1.0),
-    "mole": (0.0, 1.0),
-    "mole_x": (0.25, 0.45),
-    "mole_y": (0.25, 0.7),
-    "blush": (0.0, 1.0),
-}
+    "width": (0.66, 0.84), "jaw": (-0.22, 0.10), "square": (0.0, 0.55), "skin": (0.0, 1.0),
+    "skin_red": (0.0, 1.0), "ear": (0.10, 0.20), "eye_gap": (0.27, 0.41), "eye_y": (-0.06, 0.10),
+    "eye_width": (0.13, 0.20), "eye_height": (0.065, 0.13), "eye_slant": (-0.25, 0.35), "iris": (0.0, 1.0),
+    "brow_y": (-0.31, -0.20), "brow_thick": (0.022, 0.060), "brow_arch": (0.0, 0.9),
+    "brow_slant": (-0.25, 0.25), "nose_length": (0.22, 0.38), "nose_width": (0.08, 0.19),
+    "nose_tone": (0.72, 0.88), "mouth_y": (0.56, 0.68), "mouth_width": (0.22, 0.34), "lip": (0.035, 0.075),
+    "lip_red": (0.15, 0.45), "fringe": (0.28, 0.72), "parting": (-0.22, 0.22), "volume": (0.0, 1.0),
+    "length": (0.0, 1.0), "frame": (0.78, 0.93), "curl": (0.0, 1.0), "hair_light": (0.78, 1.15),
+    "beard": (0.0, 1.0), "beard_length": (0.72, 0.5), "moustache": (0.0, 1.0), "freckles": (0.0, 1.0),
+    "mole": (0.0, 1.0), "mole_x": (0.25, 0.45), "mole_y": (0.25, 0.7), "blush": (0.0, 1.0),
+}  # fmt: skip
 # The changes from image to image, in the same way.
 SCENE = {
-    "x": (-0.10, 0.10),
-    "y": (0.18, 0.33),
-    "size": (0.52, 0.63),
-    "turn": (-0.16, 0.16),
-    "yaw": (-0.10, 0.10),
-    "light_x": (-0.40, 0.40),
-    "light_y": (-0.40, 0.40),
-    "gain": (0.60, 1.10),
-    "red": (0.82, 1.18),
-    "green": (0.82, 1.18),
-    "blue": (0.82, 1.18),
-    "ground_r": (0.0, 1.0),
-    "ground_g": (0.0, 1.0),
-    "ground_b": (0.0, 1.0),
-    "other_r": (0.0, 1.0),
-    "other_g": (0.0, 1.0),
-    "other_b": (0.0, 1.0),
-    "waves": (0.3, 3.0),
-    "wave_x": (0.0, 1.0),
-    "wave_y": (0.0, 1.0),
-    "shirt_r": (0.05, 0.9),
-    "shirt_g": (0.05, 0.9),
-    "shirt_b": (0.05, 0.9),
-    "frame": (0.0, 1.0),
-    "frame_thick": (0.02, 0.04),
-    "metal_r": (0.0, 0.6),
-    "metal_g": (0.0, 0.35),
-    "metal_b": (0.0, 0.4),
-    "frame_size": (0.20, 0.27),
-    "tilt": (-0.22, 0.22),
-    "fade": (0.0, 0.35),
-    "lift": (-0.46, -0.38),
-    "smile": (0.75, 1.2),
-    "open": (0.7, 1.2),
-    "noise": (0.0, 1.0),
-    "grain": (1.0, 7.0),
-}
+    "x": (-0.10, 0.10), "y": (0.18, 0.33), "size": (0.52, 0.63), "turn": (-0.16, 0.16),
+    "yaw": (-0.10, 0.10), "light_x": (-0.40, 0.40), "light_y": (-0.40, 0.40), "gain": (0.60, 1.10),
+    "red": (0.82, 1.18), "green": (0.82, 1.18), "blue": (0.82, 1.18), "ground_r": (0.0, 1.0),
+    "ground_g": (0.0, 1.0), "ground_b": (0.0, 1.0), "other_r": (0.0, 1.0), "other_g": (0.0, 1.0),
+    "other_b": (0.0, 1.0), "waves": (0.3, 3.0), "wave_x": (0.0, 1.0), "wave_y": (0.0, 1.0),
+    "shirt_r": (0.05, 0.9), "shirt_g": (0.05, 0.9), "shirt_b": (0.05, 0.9), "frame": (0.0, 1.0),
+    "frame_thick": (0.02, 0.04), "metal_r": (0.0, 0.6), "metal_g": (0.0, 0.35), "metal_b": (0.0, 0.4),
+    "frame_size": (0.20, 0.27), "tilt": (-0.22, 0.22), "fade": (0.0, 0.35), "lift": (-0.46, -0.38),
+    "smile": (0.75, 1.2), "open": (0.7, 1.2), "noise": (0.0, 1.0), "grain": (1.0, 7.0),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -133,32 +75,22 @@ class People:
 
 _HAIR = torch.tensor(
     [
-        [0.09, 0.08, 0.09],
-        [0.36, 0.21, 0.11],
-        [0.88, 0.72, 0.38],
-        [0.68, 0.27, 0.10],
-        [0.70, 0.70, 0.72],
+        [0.09, 0.08, 0.09], [0.36, 0.21, 0.11], [0.88, 0.72, 0.38], [0.68, 0.27, 0.10], [0.70, 0.70, 0.72],
     ]
-)
+)  # fmt: skip
 _SKIN = torch.tensor(
     [
-        [0.99, 0.86, 0.77],
-        [0.95, 0.76, 0.62],
-        [0.85, 0.62, 0.45],
-        [0.65, 0.43, 0.29],
-        [0.40, 0.25, 0.17],
+        [0.99, 0.86, 0.77], [0.95, 0.76, 0.62], [0.85, 0.62, 0.45], [0.65, 0.43, 0.29], [0.40, 0.25, 0.17],
     ]
-)
+)  # fmt: skip
 _IRIS = torch.tensor([[0.34, 0.19, 0.08], [0.20, 0.45, 0.75], [0.25, 0.52, 0.28], [0.13, 0.10, 0.10]])
 # For each expression: smile (corners up), opening, width, height of the brows, their inner ends up.
 _EXPRESSION = torch.tensor(
     [
-        [0.02, 0.00, 1.00, 0.00, 0.00],
-        [0.12, 0.07, 1.20, 0.03, 0.00],
-        [-0.10, 0.00, 0.90, 0.00, 0.35],
+        [0.02, 0.00, 1.00, 0.00, 0.00], [0.12, 0.07, 1.20, 0.03, 0.00], [-0.10, 0.00, 0.90, 0.00, 0.35],
         [0.00, 0.14, 0.60, 0.11, 0.05],
     ]
-)
+)  # fmt: skip
 
 
 def spread(table: Tensor, ranges: dict[str, tuple[float, float]]) -> dict[str, Tensor]:
@@ -184,8 +116,7 @@ class _Band:
         self.parts.mul_(1 - touched).add_(touched, alpha=PARTS.index(part))
 
 
-@dataclass(frozen=True)
-class _Layer:
+class _Layer(NamedTuple):
     """A layer to paint later: the arguments of _Band.paint."""
 
     band: _Band
@@ -393,7 +324,9 @@ class Painter:
 
     def _brows_and_mouth(self, free: Tensor) -> None:
         look = self.look
-        smile, opening, broad, raised, worried = self._mood()
+        mood = _EXPRESSION[self.world.expression][:, :, None, None]
+        smile, opening, broad, raised, worried = mood.unbind(1)  # (B, 1, 1) each
+        smile, opening = smile * self.scene["smile"], opening * self.scene["open"]  # no two are quite alike
         band = self.band(-0.80, 0.15)
         across = (band.x - self.yaw).abs() - (0.10 + 0.72 * look["eye_gap"])
         at = look["brow_y"] - raised
@@ -426,13 +359,6 @@ class Painter:
         band.paint(within, torch.tensor([0.25, 0.05, 0.07])[:, None, None], "mouth")
         teeth = within * (smile > 0.05) * self.cover(0.3 * opening - y)
         band.paint(teeth, torch.full_like(self.skin, 0.97), "mouth")
-
-    def _mood(self) -> tuple[Tensor, ...]:
-        """Smile, opening, width, raised and worried brows: (B, 1, 1) each; no two smiles are quite alike."""
-        mood = _EXPRESSION[self.world.expression][:, :, None, None]
-        smile, opening, broad, raised, worried = mood.unbind(1)
-        smile = smile * self.scene["smile"]
-        return smile, opening * self.scene["open"], broad, raised, worried
 
     def _hair_before(self) -> _Layer:
         """The hair on top of the head and at the sides of the face."""

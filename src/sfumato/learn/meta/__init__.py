@@ -6,9 +6,9 @@ over all layers, one noise is added to the sum, and an accountant stops the run 
 pass the budget. `adaptation` computes a task's contribution, `dp.clipping` clips it.
 """
 
-from sfumato.learn.meta.inner_noise import InnerNoise
 from sfumato.learn.meta.model import (
     NETWORKS,
+    InnerNoise,
     MetaConfig,
     MetaModel,
     Private,
@@ -18,8 +18,7 @@ from sfumato.learn.meta.model import (
     make_untrained,
     promise,
 )
-from sfumato.learn.meta.promises import Promise, fresh_generator
-from sfumato.learn.meta.training import Training, train
+from sfumato.learn.meta.training import Promise, Training, train
 
 __all__ = [
     "NETWORKS",
@@ -31,7 +30,6 @@ __all__ = [
     "Training",
     "config_of",
     "evaluate",
-    "fresh_generator",
     "load",
     "make_untrained",
     "promise",

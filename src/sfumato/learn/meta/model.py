@@ -5,7 +5,6 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -14,21 +13,24 @@ from torch import Tensor, nn
 
 from sfumato import artefacts
 from sfumato.base.hardware import resolve
+from sfumato.base.settings import check_settings
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp.accounting import check_budget, check_delta
+from sfumato.dp.clipping import AdaClip, ClippingPolicy, Fixed, Quantile, policy_of
+from sfumato.dp.clipping.rows import check_above_0
 from sfumato.dp.guarantee import round_up
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler, Shape
-from sfumato.errors import ArtefactError, ConfigError, did_you_mean
+from sfumato.errors import ArtefactError, ConfigError
 from sfumato.images import to_float
 from sfumato.learn.adaptation import Learner, adapt
-from sfumato.learn.meta.inner_noise import InnerNoise
-from sfumato.learn.method import Spec, describing, make_portable, protection_of
+from sfumato.learn.method import Spec, check_known, describing, make_portable, protection_of
 from sfumato.learn.prototypes import Accuracy
 from sfumato.learn.tasks import Frame, Inner, tasks_of
 from sfumato.networks import Convolutional, FullyConnected, Linear, Strided
 from sfumato.networks.weights import initial_weights, no_larger_than
 from sfumato.protect import Protection, parse
+from sfumato.protect.release import artefact_digest
 
 _KIND = "meta"
 
@@ -40,14 +42,70 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def digest_of_start(path: str | None) -> str | None:
-    """SHA-256 of a file to begin with, in hexadecimal. Raises ArtefactError if it is missing."""
-    if path is None:
-        return None
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError as error:
-        raise ArtefactError(f"start={path}: {error.strerror}: name a file of `sfumato train meta`") from error
+class MetaClip(ClippingPolicy):
+    """C ← C - η dL/dC, by the mean derivative over the expected number of tasks, as published. NOT private.
+
+    With logarithm=1, beyond the paper, ln C ← ln C - η dL/d(ln C), by derivatives within [-1, 1]: the unit of
+    gradients and the start matter little, and no task moves C far. Where the paper is silent, we decided: C
+    follows its raw derivative at a separate rate, and does not fall below a thousandth of its start;
+    derivatives that are not finite count as zero.
+    """
+
+    name = "meta-clip"
+    follows_norm = True
+
+    def __init__(self, start: float, learning_rate: float = 0.05, logarithm: float = 0.0) -> None:
+        check_above_0("start", start)
+        check_above_0("learning_rate", learning_rate)
+        if logarithm not in (0, 1):
+            raise ConfigError(f"logarithm={logarithm:g}: 1 to learn ln C, or 0 to learn C")
+        super().__init__(start)
+        self._smallest, self._learning_rate, self._logarithm = start / 1000, learning_rate, bool(logarithm)
+
+    def vote(self, rows: Tensor, slopes: Tensor) -> Tensor:
+        """The derivative, as it is; or that by ln C, clipped."""
+        slopes = torch.where(slopes.isfinite(), slopes, 0.0).double()
+        return (self.norm * slopes).clamp(-1, 1) if self._logarithm else slopes
+
+    def learn(self, mean: Tensor, vote: float, sigma: float) -> Tensor:
+        """Follows the derivative."""
+        step = self._learning_rate * vote
+        self.norm = self.norm * math.exp(-step) if self._logarithm else max(self.norm - step, self._smallest)
+        return mean
+
+
+POLICIES: dict[str, type[ClippingPolicy]] = {each.name: each for each in (Fixed, Quantile, AdaClip, MetaClip)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class InnerNoise:
+    """The settings of clipping and noising inner gradients.
+
+    Attributes:
+        settings: of the policy. "fixed" needs clipping_norm. "quantile" and "meta-clip" take start (by
+            default the median of the first epoch's norms) and learning_rate, the first also quantile, the
+            other logarithm; "adaclip" takes mean_decay, variance_decay, smallest and largest.
+    """
+
+    noise_multiplier: float  # σ, the standard deviation of the noise in units of C
+    clipping: str = "meta-clip"  # the choice of C: one of POLICIES
+    settings: dict[str, float] = field(default_factory=dict)
+    pool_tasks: int = 10_000  # overlapping ones, each of which takes part in a step independently
+    delta: float = 1e-5  # of the bound of the paper's accounting
+
+    def __post_init__(self) -> None:
+        check_above_0("noise_multiplier", self.noise_multiplier)
+        self.policy(1.0)
+
+    @property
+    def seeks_start(self) -> bool:
+        """Whether the first C is the median of the norms of the first epoch."""
+        return self.clipping in ("quantile", "meta-clip") and "start" not in self.settings
+
+    def policy(self, median: float) -> ClippingPolicy:
+        """The policy at its start; `median` replaces a missing start."""
+        settings = {"start": median, **self.settings} if self.seeks_start else self.settings
+        return policy_of(POLICIES, self.clipping, settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +113,6 @@ class Private:
     """The promise to the tasks of a pool, and how it is kept.
 
     Attributes:
-        epsilon, delta: the budget of the whole run, for one task added or removed.
-        clipping, settings: of `dp.clipping`.
         noise_multiplier: the standard deviation of the noise in units of the clipping norm; None for the
             least with which all steps fit the budget. With more of it than fits, the run ends early.
         inner_noise: for "meta-clip", whose derivative means little if noise costs nothing: Gaussian noise
@@ -65,9 +121,9 @@ class Private:
             with the weaker promise to an image on the card.
     """
 
-    epsilon: float
+    epsilon: float  # with delta, the budget of the whole run, for one task added or removed
     delta: float
-    clipping: str = "quantile"
+    clipping: str = "quantile"  # with its settings, of `dp.clipping`
     settings: dict[str, float] = field(default_factory=dict)
     noise_multiplier: float | None = None
     inner_noise: float = 0.0
@@ -76,10 +132,10 @@ class Private:
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
         check_delta(self.delta)
-        if self.inner_noise and self.clipping != "meta-clip":
+        if self.inner_noise and (not 0 < self.inner_noise < math.inf or self.clipping != "meta-clip"):
             raise ConfigError(
-                f"inner_noise={self.inner_noise:g} with {self.clipping}: it is for meta-clip, which follows "
-                "the cost of noise; leave it out"
+                f"inner_noise={self.inner_noise:g} with {self.clipping}: a number above 0, for meta-clip, "
+                "which follows the cost of noise; leave it out"
             )
 
 
@@ -88,63 +144,46 @@ class MetaConfig:
     """The settings of meta-learning; the defaults are MAML's for Omniglot, fully connected.
 
     Attributes:
-        algorithm, inner_steps, inner_rate, inner_batches: see tasks.Inner.
-        test_steps: of learning a task in use.
-        way, shot, queries: N, K and Q of a task.
         network: "fully-connected", "convolutional" (MAML's for MiniImageNet), "strided" (for Omniglot) or
             "linear" (for audits).
         width: filters of each convolution; None for the 64 of the source. Noise grows with the root of the
             number of parameters, which grows with the square of this: private runs want it small.
-        steps: meta-steps.
-        tasks: of a meta-step; in a private run the expected number, since each takes part by chance.
-        meta_rate: learning rate of Adam, falling to 0 along a cosine.
-        shifts: the most pixels that every training image is moved by along each axis, before it is protected.
         start: a file of `sfumato train meta` whose network, images, way and algorithm are the same: training
             begins with its parameters. Its training data are public, and cost no budget here. None for
             random ones.
-        private: the promise; None for a run without any promise, on endless fresh tasks.
         inner_noise: clipping and noise inside the learning of each task, as Meta-Clip was published, on the
             tasks of a pool; nothing is promised. None without them.
-        precision: see `sfumato.base.hardware`; bfloat16 gains with the wide convolutional network alone.
     """
 
-    algorithm: str = "maml"
+    algorithm: str = "maml"  # with the inner settings, see tasks.Inner
     inner_steps: int = 1
     inner_rate: float = 0.4
     inner_batches: int = 1
-    test_steps: int = 3
-    way: int = 5
+    test_steps: int = 3  # of learning a task in use
+    way: int = 5  # N, K and Q of a task
     shot: int = 1
     queries: int = 5
     network: str = "fully-connected"
     width: int | None = None
-    steps: int = 10_000
-    tasks: int = 16
-    meta_rate: float = 1e-3
-    shifts: int = 0
-    start: str | None = field(default=None, metadata={"by_content": digest_of_start})
-    private: Private | None = None
+    steps: int = 10_000  # of meta-learning
+    tasks: int = 16  # of a meta-step; in a private run the expected number, since each takes part by chance
+    meta_rate: float = 1e-3  # learning rate of Adam, falling to 0 along a cosine
+    shifts: int = 0  # the most pixels that a training image is moved by along each axis, then protected
+    start: str | None = field(default=None, metadata={"by_content": artefact_digest})
+    private: Private | None = None  # the promise; None for a run without any, on endless fresh tasks
     inner_noise: InnerNoise | None = None
-    precision: str = "float32"
+    precision: str = "float32"  # see base.hardware; bfloat16 gains with the wide convolutional network alone
 
     def __post_init__(self) -> None:
-        if self.network not in NETWORKS:
-            raise ConfigError(
-                f"no network is called {self.network!r}: {did_you_mean(self.network, NETWORKS)}"
-            )
+        check_known("network", self.network, NETWORKS)
         if self.width is not None and self.network in ("fully-connected", "linear"):
             raise ConfigError(f"width={self.width}: a {self.network} network has its own; give null")
-        for name in ("steps", "tasks", "test_steps", "width"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
-        if not 0 < self.meta_rate < math.inf:
-            raise ConfigError(f"meta_rate={self.meta_rate:g}: above 0")
-        if self.shifts < 0:
-            raise ConfigError(f"shifts={self.shifts}: at least 0 pixels")
+        for name, least in {"steps": 1, "tasks": 1, "test_steps": 1, "width": 1, "shifts": 0}.items():
+            if getattr(self, name) is not None and getattr(self, name) < least:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least {least}")
+        check_above_0("meta_rate", self.meta_rate)
         if self.private is not None and self.inner_noise is not None:
-            raise ConfigError(
-                "private and inner_noise: nothing is promised with inner_noise; give one of them"
-            )
+            raise ConfigError("private and inner_noise: give one, for nothing is promised with inner_noise")
         resolve(self.precision)
         self.shape, self.inner  # noqa: B018 - they check their part
 
@@ -159,15 +198,16 @@ class MetaConfig:
         steps, rate, batches = self.inner_steps, self.inner_rate, self.inner_batches
         return Inner(algorithm=self.algorithm, steps=steps, rate=rate, batches=batches)
 
+    def inner_of_use(self, norm: float | None) -> Inner:
+        """The settings of learning a task in use."""
+        noise = 0.0 if self.inner_noise is None else self.inner_noise.noise_multiplier
+        inner = replace(self.inner, steps=self.test_steps, batches=1)
+        return replace(inner, clipping_norm=norm, noise_multiplier=noise)
+
 
 def config_of(settings: dict[str, Any]) -> MetaConfig:
     """The configuration from a dict of `dataclasses.asdict`."""
-    private, noise = settings["private"], settings.get("inner_noise")
-    made = {
-        "private": None if private is None else Private(**private),
-        "inner_noise": None if noise is None else InnerNoise(**noise),
-    }
-    return MetaConfig(**{**settings, **made})
+    return check_settings(MetaConfig, settings, "the settings of the model")
 
 
 @dataclass(frozen=True)
@@ -188,11 +228,8 @@ class MetaModel:
 
         Queries are normalised together (transductive), so the class of one depends on the others.
 
-        Args:
-            support, queries: (N * K, C, H, W) and (Q, C, H, W) uint8 released images.
-            labels: (N * K,) int64, from 0 to N - 1.
-            generator: of the noise with which a model of Meta-Clip as published learns a task; others have
-                no noise. None for torch's own.
+        Images are (n, C, H, W) uint8, and labels (N * K,) from 0 to N - 1. `generator`: of the noise with
+        which a model of Meta-Clip as published learns a task; None for torch's own.
         """
         asked = (self.learner, self.start, to_float(support), labels, self.inner)
         learned = adapt(*asked, generator=generator, frame=self.frame)
@@ -201,7 +238,7 @@ class MetaModel:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an artefact."""
-        frame = {} if self.frame is None else {"shift": self.frame.shift, "scale": self.frame.scale}
+        frame = {} if self.frame is None else vars(self.frame)
         artefacts.save(path, {"start": self.start, **frame}, {"kind": _KIND, **make_portable(self.card)})
 
 
@@ -227,32 +264,31 @@ def load(path: str | os.PathLike[str]) -> MetaModel:
     with describing(path, _KIND), no_larger_than(tensors):
         config = config_of(card["config"])
         learner = make_untrained(config, tuple(card["image"]))
-    size = learner.size * (2 if config.algorithm == "meta-sgd" else 1)
     framed = config.inner_noise is not None and config.inner_noise.clipping == "adaclip"
-    shapes = {"start": (size,), **(dict.fromkeys(("shift", "scale"), (learner.size,)) if framed else {})}
+    shapes = dict.fromkeys(("shift", "scale") if framed else (), (learner.size,))
+    shapes["start"] = (learner.size * (2 if config.algorithm == "meta-sgd" else 1),)
     if {name: tuple(each.shape) for name, each in tensors.items()} != shapes:
         raise ArtefactError(f"{path}: damaged: the parameters do not fit the network")
-    frame = Frame(tensors["shift"], tensors["scale"]) if framed else None
-    return MetaModel(learner, tensors["start"], inner_of_use(config, card.get("inner_norm")), card, frame)
+    start, frame = tensors.pop("start"), Frame(**tensors) if framed else None
+    return MetaModel(learner, start, config.inner_of_use(card.get("inner_norm")), card, frame)
 
 
-def public_start(config: MetaConfig, image: tuple[int, ...]) -> Tensor:
-    """The (D,) parameters of the file that `config.start` names.
+def first_point(config: MetaConfig, learner: Learner, image: tuple[int, ...]) -> Tensor:
+    """The (D,) parameters to begin with: those of the network, or of the file that `config.start` names.
 
-    Raises ConfigError for one of another network, algorithm, way or kind of image, or trained on private
+    Raises ConfigError for a file of another network, algorithm, way or shape of images, or trained on private
     tasks, whose budget this run does not know.
     """
-    assert config.start is not None
+    if config.start is None:
+        start = learner.initial()
+        sgd = config.algorithm == "meta-sgd"
+        return torch.cat([start, torch.full_like(start, config.inner_rate)]) if sgd else start
     model = load(config.start)
     other = config_of(model.card["config"])
-    for name in ("network", "width", "algorithm", "way"):
-        theirs, ours = getattr(other, name), getattr(config, name)
+    pairs = [(n, getattr(other, n), getattr(config, n)) for n in ("network", "width", "algorithm", "way")]
+    for name, theirs, ours in (*pairs, ("shape of images", list(model.card["image"]), list(image))):
         if theirs != ours:
             raise ConfigError(f"start={config.start}: its {name} is {theirs}, and here it is {ours}")
-    if tuple(model.card["image"]) != tuple(image):
-        raise ConfigError(
-            f"start={config.start}: its images are {model.card['image']}, and here they are {list(image)}"
-        )
     if model.card["privacy"] is not None:
         raise ConfigError(
             f"start={config.start}: it was trained privately, and that cost is not counted here: begin "
@@ -267,10 +303,8 @@ def promise(card: dict[str, Any]) -> str:
     if noise is not None:
         stated = noise["conditional"]["gdp"]
         epsilon = "no finite eps" if stated is None else f"eps = {stated:.3g}"
-        return (
-            f"nothing is promised: no noise covers {noise['not_covered'][0]} (were all of these public, the "
-            f"paper's accounting would state {epsilon})"
-        )
+        words = f"nothing is promised: no noise covers {noise['not_covered'][0]} (were all of these public, "
+        return f"{words}the paper's accounting would state {epsilon})"
     if private is None:
         return "nothing is promised to the images that it was trained on"
     return (
@@ -292,12 +326,10 @@ def evaluate(
 ) -> Accuracy:
     """Mean accuracy over test tasks of the model's way and shot, images protected once each.
 
-    `data` are clean images of new classes; `protection`: None for that of the training. Raises ConfigError if
-    the model was trained privately, and on classes of these names.
+    `data` are clean images of new classes; `protection`: None for that of the training.
     """
-    private = model.card["privacy"]
-    seen = set() if private is None else set(class_digests(data.label(target))) & set(private["classes"])
-    if seen:
+    private = model.card["privacy"] or {"classes": []}
+    if seen := set(class_digests(data.label(target))) & set(private["classes"]):
         raise ConfigError(
             f"{len(seen)} classes of {target!r} are among those that the model was privately trained on: how "
             "well it does there is an answer about private images that no budget covers; test on others"
@@ -310,9 +342,10 @@ def evaluate(
     released = protection.release(data.images[drawn], seeded_noise(seed)).images()
     scores, draws = [], torch.Generator().manual_seed(seed)
     for task in tasks:
-        asked = tasks_of(released[task][None], config.shot)
-        named = model.classify(asked.support[0], asked.support_labels[0], asked.queries[0], generator=draws)
-        scores.append((named == asked.query_labels[0]).double().mean())
+        support, known, queried, labels = (
+            each[0] for each in tasks_of(released[task][None], config.shot).parts
+        )
+        scores.append((model.classify(support, known, queried, generator=draws) == labels).double().mean())
     return Accuracy.over(torch.stack(scores), sampler.shape, protection.spec)
 
 
@@ -320,22 +353,13 @@ def make_untrained(
     config: MetaConfig, image: tuple[int, ...], seed: int = 0, device: torch.device | None = None
 ) -> Learner:
     """Makes the network of some settings for images of (C, H, W), with weights from `seed`, for a device."""
-    channels, height, width = image
     with initial_weights(seed):
-        settings = {} if config.width is None else {"width": config.width}
-        network = NETWORKS[config.network]((channels, height, width), config.way, **settings)
+        width = {} if config.width is None else {"width": config.width}
+        network = NETWORKS[config.network](image, config.way, **width)
     return Learner(network, precision=resolve(config.precision, device))
-
-
-def inner_of_use(config: MetaConfig, clipping_norm: float | None) -> Inner:
-    """The settings of learning a task in use."""
-    noise = 0.0 if config.inner_noise is None else config.inner_noise.noise_multiplier
-    steps = config.test_steps
-    return replace(config.inner, steps=steps, batches=1, clipping_norm=clipping_norm, noise_multiplier=noise)
 
 
 def class_digests(label: Label) -> list[str]:
     """Digests of the names of the classes with images: public, but not for everybody to read."""
-    return sorted(
-        hashlib.sha256(label.names[code].encode()).hexdigest()[:16] for code in label.codes.unique()
-    )
+    names = (label.names[code].encode() for code in label.codes.unique())
+    return sorted(hashlib.sha256(name).hexdigest()[:16] for name in names)

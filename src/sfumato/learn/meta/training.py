@@ -1,10 +1,11 @@
-"""Meta-training: step by step, on fresh tasks, or privately on those of a pool."""
+"""Meta-training, on fresh tasks or on those of a pool: privately, or with Meta-Clip as it was published."""
 
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,36 +13,21 @@ from torch import Tensor, nn
 
 from sfumato import artefacts
 from sfumato.base.hardware import resolve, to_device
+from sfumato.data.copies import originals
 from sfumato.data.labelled import LabelledImages
+from sfumato.dp import accounting, clipping
 from sfumato.dp.mechanisms import Noise, fresh_noise, seeded_noise
-from sfumato.episodes import Sampler, seed_of
+from sfumato.episodes import Sampler, Shape, seed_of
+from sfumato.errors import BudgetExceededError, ConfigError
 from sfumato.images import to_float
+from sfumato.learn import fit
 from sfumato.learn.adaptation import contributions, fastest, inner_gradients
 from sfumato.learn.augmentation import augment
-from sfumato.learn.fit import (
-    Checkpoint,
-    Progress,
-    check_run,
-    optimiser_state,
-    resuming,
-    set_optimiser_state,
-    to_the_end,
-    under,
-)
-from sfumato.learn.meta.inner_noise import TaskNoise
-from sfumato.learn.meta.model import (
-    MetaConfig,
-    MetaModel,
-    digest_of_start,
-    inner_of_use,
-    make_untrained,
-    public_start,
-)
-from sfumato.learn.meta.promises import Promise
-from sfumato.learn.method import Count, kind_of
-from sfumato.learn.tasks import Frame, Inner, TaskPool, Tasks, overlapping_pool, tasks_of
+from sfumato.learn.meta.model import MetaConfig, MetaModel, class_digests, first_point, make_untrained
+from sfumato.learn.method import Count, finite, source_name
+from sfumato.learn.tasks import Frame, Inner, TaskPool, Tasks, deal_pool, overlap_of, poisson, tasks_of
 from sfumato.protect import Protection
-from sfumato.protect.release import artefact_of
+from sfumato.protect.release import artefact_digest, artefact_of
 
 _CHECKPOINT = "meta checkpoint"
 _SAVED_EVERY = 200  # steps
@@ -56,7 +42,7 @@ def train(
     target: str = "class",
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: fit.Progress | None = None,
     note: Callable[[str], None] | None = None,
     device: torch.device | None = None,
 ) -> MetaModel:
@@ -65,18 +51,14 @@ def train(
     Args:
         data: clean images to train on; in a private run, those of the pool, whose classes are public.
         protection: protects every image anew in every task, by seeded noise: copies that stay here.
-        seed: decides weights and fresh tasks; in a private run, the classes of each task of the pool. The
-            participants and the noise come from the operating system there, and nothing repeats them: with
-            their seed anybody could undo the noise.
-        checkpoint: a file written every few hundred steps; training resumes from an existing one.
+        seed: decides weights and fresh tasks; in a private run, the classes of each task. Participants and
+            noise come from the operating system there: with their seed anybody could undo the noise.
         note: called at the end if contributions were not finite and counted as zero, with a sentence that
             says neither which nor how many. No noise covers it: log it next to the data.
-        device: learns the tasks; None for the processor, which makes all draws and private noise.
 
     A promise that cannot be kept is a ConfigError, before any image is read.
     """
-    image = tuple(data.images.shape[1:])
-    training = Training(data, protection, config, target, seed, image, device=device)
+    training = Training(data, protection, config, target, seed, device=device)
 
     def advance() -> bool:
         if training.done >= config.steps or not training.step():
@@ -87,16 +69,17 @@ def train(
 
     # The checkpoint has every returned value: a second call gives the same model, rather than another one
     # made from a point that the account had already left behind.
-    to_the_end(training, advance, checkpoint=checkpoint, every=_SAVED_EVERY)
+    fit.to_the_end(training, advance, checkpoint=checkpoint, every=_SAVED_EVERY)
     if training.zeroed and note is not None:
         note("some tasks gave values that are not finite, and counted as zero: lower inner_rate or meta_rate")
     return training.model()
 
 
-class _Checkpoint(Checkpoint):
+class _Checkpoint(fit.Checkpoint):
     done: Count
     digest: artefacts.Name
-    clipped: dict[str, Any] | None = None
+    charged: list[float]
+    policy: dict[str, Any]
 
 
 class Training:
@@ -107,6 +90,7 @@ class Training:
         update: (D,) of the last one. A private run releases only these of its tasks: the promise covers who
             sees all of them, if it covers the policy.
         norms: to which contributions were clipped, of each step made here; empty in an open run.
+        zeroed: whether contributions were not finite, and counted as zero.
     """
 
     def __init__(
@@ -114,120 +98,89 @@ class Training:
         data: LabelledImages,
         protection: Protection,
         config: MetaConfig,
-        target: str,
-        seed: int,
-        image: tuple[int, ...],
+        target: str = "class",
+        seed: int = 0,
         *,
         device: torch.device | None = None,
     ) -> None:
-        self.update, self.norms = torch.zeros(0), list[float]()
-        self._data = data
-        self._protection = protection
-        self._config = config
-        self._learner = make_untrained(config, image, seed, device)
-        start = self._learner.initial()
-        if config.algorithm == "meta-sgd":
-            start = torch.cat([start, torch.full_like(start, config.inner_rate)])
+        self.done, self.update, self.norms = 0, torch.zeros(0), list[float]()
+        self._data, self._protection, self._config, self._seed = data, protection, config, seed
         self._device = torch.device("cpu") if device is None else device
-        if config.start is not None:
-            start = public_start(config, image)
-        self._start = nn.Parameter(start.to(self._device))
+        self.zeroed = torch.zeros((), dtype=torch.bool, device=self._device)
+        image = tuple(data.images.shape[1:])
+        self._learner = make_untrained(config, image, seed, device)
+        self._start = nn.Parameter(first_point(config, self._learner, image).to(self._device))
         self._optimiser = torch.optim.Adam([self._start], lr=config.meta_rate)
-        self._seed = seed
         self._promise: Promise | None = None
         self._task_noise: TaskNoise | None = None
         if config.inner_noise is not None:
-            label, original = data.label(target), data.labels.get("original")
-            tasks = config.inner_noise.pool_tasks
-            pool = overlapping_pool(label, config.shape, tasks=tasks, seed=seed, original=original)
-            size = self._learner.size
-            self._task_noise = TaskNoise(config.inner_noise, pool, config.tasks, config.inner, size)
-        elif config.private is None:
-            self._sampler = Sampler(data.label(target), config.shape)
+            self._task_noise = TaskNoise(config, data, target, seed)
+        elif config.private is not None:
+            self._promise = Promise(config, data, target, seed)
         else:
-            self._promise = Promise(config.private, config, data, target, seed)
+            self._sampler = Sampler(data.label(target), config.shape)
         self._card: dict[str, Any] = {
-            "config": {**asdict(config), "start": digest_of_start(config.start)},
+            "config": {**asdict(config), "start": config.start and artefact_digest(config.start)},
             "spec": protection.spec,
             "made_of": artefact_of(protection),
             "image": list(image),
             "target": target,
-            "data": {"name": kind_of(data)},
+            "data": {"name": source_name(data)},
             "seed": seed,
             "transductive": True,
         }
         self._run = json.loads(json.dumps(self._card))
-        self.done = 0
-        self._zeroed = torch.zeros((), dtype=torch.bool, device=self._device)
-
-    @property
-    def zeroed(self) -> bool:
-        """Whether contributions were not finite, and counted as zero. It waits for the last step."""
-        return bool(self._zeroed)
 
     def step(self) -> bool:
         """Makes one meta-step; a private run charges its account first. False: no room, the run is over."""
+        order = torch.Generator().manual_seed(seed_of(self._seed, self.done))
         if self._promise is not None:
+            if not self._promise.charge():
+                return False
             direction = self._private_step(self._promise)
         elif self._task_noise is not None:
-            direction = self._noisy_step(self._task_noise)
+            direction = self._noisy_step(self._task_noise, order)
         else:
-            direction = self._open_step()
-        if direction is None:
-            return False
+            rows, noise = self._sampler.draw(self._config.tasks, order), seeded_noise(self._seed, self.done)
+            parts = self._parts(rows, noise, order, self._config.inner)
+            direction = torch.stack([self._sum(part) for part in parts]).sum(0) / self._config.tasks
         rate = self._config.meta_rate * (1 + math.cos(math.pi * self.done / self._config.steps)) / 2
-        for group in self._optimiser.param_groups:
-            group["lr"] = rate
+        self._optimiser.param_groups[0]["lr"] = rate
         self.update = self._start.grad = direction.to(self._start)
         self._optimiser.step()
         self.done += 1
         return True
 
-    def _open_step(self) -> Tensor:
-        config = self._config
-        order = torch.Generator().manual_seed(seed_of(self._seed, self.done))
-        rows = self._sampler.draw(config.tasks, order)
-        noise = seeded_noise(self._seed, self.done)
-        parts = (self._tasks(some, noise, order) for some in rows.split(_TOGETHER))
-        total = torch.stack([self._sum(self._contributions(tasks, config.inner)) for tasks in parts]).sum(0)
-        return total / config.tasks
-
-    def _private_step(self, promise: Promise) -> Tensor | None:
-        if not promise.charge():
-            return None
+    def _private_step(self, promise: "Promise") -> Tensor:
         self.norms.append(promise.policy.norm)
-        outcome = promise.release(self._parts(promise, promise.draw(self._config.shape)))
-        self._zeroed |= outcome.zeroed
+        rows = promise.draw(self._config.shape)
+        parts = self._parts(rows, fresh_noise(), promise.draws, promise.inner(self._config.inner))
+        outcome = promise.release(map(Tensor.cpu, parts))
+        self.zeroed |= outcome.zeroed
         return outcome.update
 
-    def _parts(self, promise: Promise, rows: Tensor) -> Iterator[Tensor]:
-        """The contributions of a private step's tasks, some tasks at a time."""
-        images, inner = fresh_noise(), self._config.inner
-        if promise.policy.follows_norm:
-            inner = replace(inner, clipping_norm=promise.policy.norm, noise_multiplier=promise.inner_noise)
-        for some in rows.split(_TOGETHER):  # one part if there are no tasks
-            tasks = self._tasks(some, images, promise.draws)
-            # No name for large tensors: it would keep them while the next part is computed.
-            yield self._contributions(
-                tasks, inner, self._normal(len(tasks), promise.draws) if inner.noise_multiplier else None
-            ).cpu()
-
-    def _noisy_step(self, noise: TaskNoise) -> Tensor:
-        noise.begin(self._inner_norms)
-        order = torch.Generator().manual_seed(seed_of(self._seed, self.done))
-        rows = noise.draw(self._config.shape, order)
+    def _noisy_step(self, noised: "TaskNoise", order: torch.Generator) -> Tensor:
+        if not self.done:
+            noised.begin(self._inner_norms)
+        self.norms.append(noised.policy.norm)
+        inner = replace(self._config.inner, clipping_norm=noised.policy.norm, noise_multiplier=noised.sigma)
+        frame = noised.frame(self._learner.size, self._device)
+        rows = noised.draw(self._config.shape, order)
         tasks = self._tasks(rows, seeded_noise(self._seed, self.done), order)
-        normal = self._normal(len(tasks), order)
-        self.norms.append(noise.policy.norm)
-        frame = noise.frame
-        if frame is not None:
-            frame = Frame(to_device(frame.shift, self._device), to_device(frame.scale, self._device))
-        contributed = self._contributions(tasks, noise.inner, normal, frame)
-        gradients = contributed[:, :0]
-        if noise.follows_gradients:
-            gradients = inner_gradients(self._learner, self._start.detach(), tasks, noise.inner)
-        noise.learn(gradients.cpu(), normal[:, 0].cpu(), contributed[:, -1].cpu())
+        normal, learned = self._normal(len(tasks), order), (self._learner, self._start.detach(), tasks, inner)
+        contributed = contributions(*learned, noise=normal, frame=frame)
+        gradients = inner_gradients(*learned) if noised.follows_gradients else contributed[:, :0]
+        noised.learn(gradients.cpu(), normal[:, 0].cpu(), contributed[:, -1].cpu())
         return self._sum(contributed[:, :-1]) / self._config.tasks
+
+    def _parts(self, rows: Tensor, noise: Noise, draws: torch.Generator, inner: Inner) -> Iterator[Tensor]:
+        """(t, D) contributions of tasks, some at a time; one part if there are no tasks."""
+        for some in rows.split(_TOGETHER):
+            learned = self._learner, self._start.detach(), self._tasks(some, noise, draws), inner
+            # No name for large tensors: it would keep them while the next part is computed.
+            yield contributions(
+                *learned, noise=self._normal(len(some), draws) if inner.noise_multiplier else None
+            )
 
     def _normal(self, tasks: int, generator: torch.Generator) -> Tensor:
         """(T, steps, P) of a standard normal distribution."""
@@ -236,23 +189,16 @@ class Training:
 
     def _sum(self, contributed: Tensor) -> Tensor:
         """(T, P) -> (P,), the sum of finite rows."""
-        finite = (0 * contributed).sum(1) == 0  # 0 · inf is not a number; several times as fast as isfinite
-        self._zeroed |= ~finite.all()
-        return torch.where(finite[:, None], contributed, 0.0).sum(0)
+        valid = (0 * contributed).sum(1) == 0  # 0 · inf is not a number; several times as fast as isfinite
+        self.zeroed |= ~valid.all()
+        return torch.where(valid[:, None], contributed, 0.0).sum(0)
 
     def _tasks(self, rows: Tensor, noise: Noise, generator: torch.Generator) -> Tasks:
         """(T, N, K + Q) rows -> protected tasks."""
         images = augment(self._data.images[rows.flatten()], generator, shifts=self._config.shifts)
-        released = images if not len(images) else self._protection.release(images, noise).images()
-        return tasks_of(
-            to_float(to_device(released, self._device)).unflatten(0, rows.shape), self._config.shot
-        )
-
-    def _contributions(
-        self, tasks: Tasks, inner: Inner, noise: Tensor | None = None, frame: Frame | None = None
-    ) -> Tensor:
-        """-> (T, D)."""
-        return contributions(self._learner, self._start.detach(), tasks, inner, noise=noise, frame=frame)
+        if len(images):
+            images = self._protection.release(images, noise).images()
+        return tasks_of(to_float(to_device(images, self._device)).unflatten(0, rows.shape), self._config.shot)
 
     def _inner_norms(self, pool: TaskPool) -> Tensor:
         """(T,) norms of every task's first inner gradient, before the first step."""
@@ -267,49 +213,244 @@ class Training:
 
     def model(self) -> MetaModel:
         """The model at this step."""
-        card = {**self._card, "steps": self.done}
-        frame = None if self._task_noise is None else self._task_noise.frame
-        card["computed"] = fastest(self._learner, self._config.inner, self._device, frame)
-        card["precision"] = resolve(self._config.precision, self._device)
-        if self._promise is None:  # a digest would reveal which of two pools it was; a number often too
+        promise, noised = self._promise, self._task_noise
+        frame = None if noised is None else noised.frame(self._learner.size, torch.device("cpu"))
+        computed = fastest(self._learner, self._config.inner, self._device, frame)
+        precision = resolve(self._config.precision, self._device)
+        card = {**self._card, "steps": self.done, "computed": computed, "precision": precision}
+        card["privacy"] = None if promise is None else promise.card(computed)
+        if promise is None:  # a digest would reveal which of two pools it was; a number often too
             card["data"] = {**card["data"], "digest": self._data.digest, "images": len(self._data)}
-        card["privacy"] = None if self._promise is None else self._promise.card(card["computed"])
-        if self._promise is not None and self._promise.policy.follows_norm:
-            card["inner_norm"] = self._promise.policy.norm  # as in training
-        if self._task_noise is not None:
-            card["inner_noise"] = self._task_noise.card(self.done)
-            card["inner_norm"] = self._task_noise.policy.norm
-        inner = inner_of_use(self._config, card.get("inner_norm"))
-        start = self._start.detach().cpu().clone()
+        elif promise.policy.follows_norm:
+            card["inner_norm"] = promise.policy.norm  # as in training
+        if noised is not None:
+            card |= {"inner_noise": noised.card(self.done), "inner_norm": noised.policy.norm}
+        inner, start = self._config.inner_of_use(card.get("inner_norm")), self._start.detach().cpu().clone()
         return MetaModel(self._learner, start, inner, card, frame, tuple(self.norms))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, whole or not at all. It may hold secrets."""
-        tensors = {"start": self._start.detach(), **optimiser_state(self._optimiser, [self._start])}
-        card: dict[str, Any] = {"kind": _CHECKPOINT, "run": self._run, "done": self.done}
-        card["digest"] = self._data.digest
-        if (clipped := self._promise or self._task_noise) is not None:
-            state = clipped.state()
-            # The lists of a policy are too long for a card.
-            lists = {name: each for name, each in state["policy"].items() if isinstance(each, list)}
-            state["policy"] = {name: each for name, each in state["policy"].items() if name not in lists}
-            card["clipped"] = state
-            tensors |= {
-                f"policy.{name}": torch.tensor(each, dtype=torch.float64) for name, each in lists.items()
-            }
-        artefacts.save(path, tensors, card)
+        clipped = self._promise or self._task_noise
+        policy = {} if clipped is None else clipped.policy.state()
+        # Lists are too long for a card.
+        lists = {name: torch.tensor(x, dtype=torch.float64) for name, x in policy.items() if type(x) is list}
+        tensors = {"start": self._start.detach(), **fit.optimiser_state(self._optimiser, [self._start])}
+        card = {
+            "kind": _CHECKPOINT,
+            "run": self._run,
+            "done": self.done,
+            "digest": self._data.digest,
+            "charged": [] if self._promise is None else [self._promise.noise, self._promise.account.done],
+            "policy": {name: value for name, value in policy.items() if name not in lists},
+        }
+        artefacts.save(path, tensors | {f"policy.{name}": value for name, value in lists.items()}, card)
 
     @torch.no_grad()
     def resume(self, path: str | os.PathLike[str]) -> None:
         """Resumes from a checkpoint, and continues counting. Raises ArtefactError for that of another run."""
         tensors, card = artefacts.load(path, kind=_CHECKPOINT, schema=_Checkpoint)
-        check_run(path, card["run"], self._run)  # settings first: the digest reads the images
-        check_run(path, card["digest"], self._data.digest)
-        with resuming(path):
+        fit.check_run(path, card["run"], self._run)  # settings first: the digest reads the images
+        fit.check_run(path, card["digest"], self._data.digest)
+        with fit.resuming(path):
             self._start.copy_(tensors["start"])
-            set_optimiser_state(self._optimiser, [self._start], tensors)
+            fit.set_optimiser_state(self._optimiser, [self._start], tensors)
             self.done = card["done"]
+            if self._promise is not None:
+                if card["charged"] != [self._promise.noise, self.done]:
+                    raise ValueError("the account does not match the steps that were taken")
+                self._promise.account.restore(self.done)
             if (clipped := self._promise or self._task_noise) is not None:
-                state = card["clipped"]
-                lists = {name: tensor.tolist() for name, tensor in under("policy.", tensors).items()}
-                clipped.restore(state | {"policy": state["policy"] | lists}, self.done)
+                lists = {name: each.tolist() for name, each in fit.under("policy.", tensors).items()}
+                clipped.policy.restore(card["policy"] | lists)
+
+
+def _pool_of(
+    config: MetaConfig, data: LabelledImages, target: str, seed: int, tasks: int | None
+) -> tuple[TaskPool, float]:
+    """The pool of a run, and the rate at which each of its tasks takes part in a step."""
+    pool = deal_pool(data.label(target), config.shape, seed=seed, tasks=tasks)
+    if config.tasks > len(pool):
+        raise ConfigError(
+            f"tasks={config.tasks}: the pool has {len(pool)} tasks, and a step can have no more"
+        )
+    return pool, config.tasks / len(pool)
+
+
+class Promise:
+    """The promise of a private run to the tasks of its pool. State: the account, the policy, who takes part.
+
+    All its draws come from the operating system.
+    """
+
+    def __init__(self, config: MetaConfig, data: LabelledImages, target: str, seed: int) -> None:
+        private = config.private
+        assert private is not None
+        self._data, self._classes = data, class_digests(data.label(target))
+        self.pool, self.rate = _pool_of(config, data, target, seed, private.pool_tasks)
+        # Parsed here, so that a wrong setting fails before any image is read.
+        self.policy = clipping.parse(private.clipping, private.settings)
+        self._inner_noise, noise = private.inner_noise, private.noise_multiplier
+        budget = private.epsilon, private.delta
+        self.noise = accounting.calibrate(*budget, self.rate, config.steps) if noise is None else noise
+        self.account = accounting.Accountant(
+            *budget, len(self.pool), noise_multiplier=self.noise, rate=self.rate
+        )
+        self.draws = fresh_generator()
+
+    def charge(self) -> bool:
+        """Charges a step, before a task is drawn for it; False if the budget has no room for it."""
+        try:
+            self.account.step()
+        except BudgetExceededError:
+            if not self.account.done:
+                raise  # not even one step: the user has to know
+            return False
+        return True
+
+    def draw(self, shape: Shape) -> Tensor:
+        """(T, N, K + Q) rows of the tasks that take part in the charged step; maybe none."""
+        return self.pool.draw(poisson(len(self.pool), self.rate), shape, self.draws)
+
+    def inner(self, inner: Inner) -> Inner:
+        """The settings of learning a task at this step."""
+        if not self.policy.follows_norm:
+            return inner
+        return replace(inner, clipping_norm=self.policy.norm, noise_multiplier=self._inner_noise)
+
+    def release(self, contributed: Iterable[Tensor], draw: clipping.Draw | None = None) -> clipping.Outcome:
+        """(t, D) contributions of some tasks at a time -> the noised mean, all that is seen of them."""
+
+        def split(part: Tensor) -> clipping.Part:  # the derivatives by C come last
+            return (part[:, :-1], part[:, -1]) if self.policy.follows_norm else (part, None)
+
+        return self.policy.step_over(
+            map(split, contributed),
+            noise_multiplier=self.noise,
+            public_count=self.rate * len(self.pool),
+            draw=draw or clipping.fresh_gaussian,
+        )
+
+    def card(self, computed: str) -> dict[str, Any]:
+        """The promise and its limits; `computed` is the way of computing contributions."""
+        # Equal pixels are one picture, too; the pool was made before any image was looked at.
+        overlap = overlap_of(self.pool, originals(self._data))
+        images = "with all images of its classes"
+        if overlap > 1:
+            images = f"while its images stay in up to {overlap - 1} others; of an image see image_epsilon, "
+            images += "null where nothing finite is proved"
+        not_covered = [
+            "the support and query images of those who use the model",
+            "the number of tasks, which classes there are, which of them have enough images, and in how many "
+            "tasks a picture is",
+        ]
+        if computed != "loop":
+            not_covered.append(
+                "floating point: tasks are computed in one call, where rounding may tell who else is there"
+            )
+        card: dict[str, Any] = {
+            "unit": f"one task of the pool, added or removed, {images}",
+            "pool": len(self.pool),
+            "clipping": self.policy.name,
+            "noise_multiplier": self.noise,
+            "rate": self.rate,
+            "accountant": "PLD",
+            "epsilon": self.account.cost(),
+            "delta": self.account.delta,
+            "rdp": self.account.cost("rdp"),
+            "gdp_approximation": self.account.cost("gdp"),
+            "images_overlap": overlap,
+            "classes": self._classes,
+            "not_covered": not_covered,
+        }
+        if overlap > 1:
+            grouped = [stretch.of_group(overlap) for stretch in self.account.stretches]
+            card["image_epsilon"] = finite(accounting.epsilon(grouped, self.account.delta))
+        return card
+
+
+def fresh_generator() -> torch.Generator:
+    """A generator for draws of tasks and images that must stay secret: seeded by the operating system."""
+    return torch.Generator().manual_seed(int.from_bytes(os.urandom(7), "big"))
+
+
+class TaskNoise:
+    """Clipping and noise inside the learning of each task, as published. NOT private. State: the policy.
+
+    Source: Meta-Clip (docs/papers.md), Algorithms 1 to 3. In every step of learning a task, its gradient g
+    becomes g / max(1, |g| / C) + N(0, σ^2 C^2 I), in training and in use. The meta-update is the plain mean
+    of the tasks' contributions; the meta-gradient reaches C through the factor C / |g| and through the scale
+    of the noise. The policies differ only in their choice of C, so they can be compared.
+
+    Where the paper is silent, we decided: for Reptile, whose update has no gradient of a loss, the derivative
+    by C is that of the loss of all images of the task after learning; the first epoch is a look at every task
+    of the pool, at the first parameters.
+
+    Nothing is proved. The queries' gradients reach the meta-update without noise, and C is a function
+    of private tasks that no noise covers. `conditional` is the statement of the paper's accounting.
+    """
+
+    def __init__(self, config: MetaConfig, data: LabelledImages, target: str, seed: int) -> None:
+        asked = config.inner_noise
+        assert asked is not None
+        self._asked, self._tasks, self._steps = asked, config.tasks, config.inner_steps
+        self._pool, self._rate = _pool_of(config, data, target, seed, asked.pool_tasks)
+        self.sigma = asked.noise_multiplier
+        self.policy = asked.policy(1.0)
+        self.follows_gradients = isinstance(self.policy, clipping.Quantile | clipping.AdaClip)
+
+    def begin(self, norms: Callable[[TaskPool], Tensor]) -> None:
+        """Before the first step: without a start, C is the median of the norms of the first epoch."""
+        if not self._asked.seeks_start:
+            return
+        known = norms(self._pool).double()
+        known = known[known.isfinite()]
+        if not len(known) or not known.median() > 0:
+            raise ConfigError("the median of the first epoch's norms is not above 0: give clipping a start")
+        self.policy = self._asked.policy(float(known.quantile(0.5)))
+
+    def frame(self, size: int, device: torch.device) -> Frame | None:
+        """The coordinates of clipping P parameters: of AdaClip; the others have those of the gradients."""
+        if not isinstance(self.policy, clipping.AdaClip):
+            return None
+        return Frame(*(to_device(each.float(), device) for each in self.policy.frame(size)))
+
+    def draw(self, shape: Shape, generator: torch.Generator) -> Tensor:
+        """(T, N, K + Q) rows of the tasks that take part in this step; maybe none. Repeatable: not secret."""
+        draws = partial(torch.randint, 256, dtype=torch.uint8, generator=generator)
+        drawn = poisson(len(self._pool), self._rate, lambda count: draws((count,)).numpy().tobytes())
+        return self._pool.draw(drawn, shape, generator)
+
+    def learn(self, gradients: Tensor, noise: Tensor, slopes: Tensor) -> None:
+        """Chooses the next C; a step without tasks changes nothing.
+
+        (T, P) first inner gradients before they are clipped, if the policy follows them; (T, P) the standard
+        normal noise added to them; (T,) derivatives of the loss after learning, by C.
+        """
+        policy, sigma, count = self.policy, self.sigma, len(slopes)
+        if not count:
+            return
+        if isinstance(policy, clipping.AdaClip):
+            released = (policy.clip(gradients) + sigma * noise).mean(0)
+            policy.learn(released, 0.0, sigma / math.sqrt(count))
+        else:
+            divisor = count if self.follows_gradients else self._tasks
+            policy.learn(gradients, policy.vote(gradients, slopes).sum().item() / divisor, sigma)
+
+    def card(self, steps: int) -> dict[str, Any]:
+        """The bound of the paper's accounting after these steps (None: infinite), and what it leaves out."""
+        stretches = [accounting.Stretch(self.sigma, self._rate, steps * self._steps)]
+        delta = self._asked.delta
+        return {
+            "clipping": self.policy.name,
+            "noise_multiplier": self.sigma,
+            "norm": self.policy.norm,
+            "pool": len(self._pool),
+            "rate": self._rate,
+            "delta": delta,
+            "epsilon": None,
+            "conditional": {k: finite(accounting.epsilon(stretches, delta, k)) for k in ("gdp", "pld")},
+            "not_covered": [
+                "the clipping norm, which follows private tasks without noise; the gradients of the queries, "
+                "which reach the meta-update without noise; and the number of tasks of a step"
+            ],
+        }

@@ -15,7 +15,7 @@ Where the paper is silent, we decided:
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,14 +30,14 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress, Run, fit
 from sfumato.learn.method import check_known, check_least
-from sfumato.learn.semsim.judgements import Judgements, combine, read, resize, sample
+from sfumato.learn.semsim.judgements import Judgements, combine, read, resize
 from sfumato.networks.encoders.small import NETWORKS, Embedding
 from sfumato.networks.weights import initial_weights
 
 if TYPE_CHECKING:
     from sfumato.learn.semsim.perceptual import Looked
 
-__all__ = ["SEMSIM", "Judgements", "SemSimConfig", "SemSimModel", "combine", "read", "sample", "train"]
+__all__ = ["SEMSIM", "Judgements", "SemSimConfig", "SemSimModel", "combine", "read", "train"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +71,15 @@ SEMSIM = SemSimConfig()
 
 @dataclass(frozen=True)
 class SemSimModel:
-    """A trained embedding."""
+    """A trained measure."""
 
-    embedding: Embedding  # the network, in evaluation mode
+    kind: str  # of its artefact
+    network: Any  # an Embedding, or a StageDistance with its SqueezeNet; in evaluation mode
     card: dict[str, Any]  # its settings, data digest and seed
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model as an artefact, which `sfumato.assess.semsim.SemSim.load` reads."""
-        artefacts.save(path, self.embedding.state_dict(), {"kind": "semsim", **self.card})
+        """Writes the model as an artefact, which `sfumato.assess.semsim.load` reads."""
+        artefacts.save(path, self.network.state_dict(), {"kind": self.kind, **self.card})
 
 
 def train(
@@ -88,14 +89,11 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-    observe: Callable[[int, float, Embedding], None] | None = None,
     device: torch.device | None = None,
 ) -> SemSimModel:
-    """Trains an embedding on the judgements of people. For seed, checkpoint and so on see learn.method.
+    """Trains an embedding on the judgements of people. See also learn.method.
 
-    `observe` is called after each epoch with the number of epochs done, the mean loss of this one, and the
-    embedding, which it may put into evaluation mode. Raises DataError if no reconstruction was recognised, or
-    all were, and ConfigError if training diverges.
+    Raises DataError if no reconstruction was recognised, or all were, and ConfigError if training diverges.
     """
     triplets(judgements, torch.Generator().manual_seed(seed))  # fails now if there are none
     precision = resolve(config.precision, device)
@@ -127,16 +125,8 @@ def train(
             )
         return run.minimise(loss)
 
-    losses: list[Tensor] = []  # of an epoch
-
-    def look() -> None:
-        if observe is not None:
-            observe(run.epoch + 1, torch.stack(losses).mean().item(), embedding)
-        losses.clear()
-
-    more: dict[str, Any] = {"checkpoint": checkpoint, "progress": progress, "losses": losses.append}
-    fit(run, batches, step, epochs=config.epochs, steps=steps, judge=look, **more)
-    return SemSimModel(embedding, card)
+    fit(run, batches, step, epochs=config.epochs, steps=steps, checkpoint=checkpoint, progress=progress)
+    return SemSimModel("semsim", embedding, card)
 
 
 def triplet_loss(anchors: Tensor, positives: Tensor, negatives: Tensor, *, margin: float) -> Tensor:
@@ -167,10 +157,7 @@ def triplets(judgements: "Judgements | Looked", generator: torch.Generator) -> T
 def _partners(
     judgements: "Judgements | Looked", rows: Tensor, *, among: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """For each of (n,) rows one of the (m,) others: of the same original, if it has one, or of any.
-
-    -> the (n,) partners, and (n,) bool: whether each is of the same original.
-    """
+    """For each of (n,) rows one of the (m,) others, and whether it is of the same original, or of any."""
     of = judgements.of
     if not len(among):
         recognised, wanted = ("all", "harder") if judgements.recognised.any() else ("none", "easier")

@@ -1,4 +1,4 @@
-"""Judgements of people, who recognised originals in reconstructions: read from files, combined, sampled."""
+"""Judgements of people, who recognised originals in reconstructions: read from files, and combined."""
 
 import hashlib
 import os
@@ -40,15 +40,11 @@ class Judgements:
                 f"{self.source}: originals of {ours} and reconstructions of {theirs}: bring them to one size"
             )
         count = len(self.reconstructions)
-        if self.of.shape != (count,) or self.recognised.shape != (count,):
+        given = " and ".join(f"{tuple(each.shape)} {each.dtype}" for each in (self.of, self.recognised))
+        if given != f"({count},) torch.int64 and ({count},) torch.bool":
             raise DataError(
-                f"{self.source}: {count} reconstructions with {tuple(self.of.shape)} originals and "
-                f"{tuple(self.recognised.shape)} judgements: give one of each"
-            )
-        if self.of.dtype != torch.int64 or self.recognised.dtype != torch.bool:
-            raise DataError(
-                f"{self.source}: `of` is int64 and `recognised` is bool, "
-                f"got {self.of.dtype} and {self.recognised.dtype}"
+                f"{self.source}: {count} reconstructions, and `of` and `recognised` are {given}: give an "
+                "int64 and a bool for each"
             )
         if count and not 0 <= int(self.of.min()) <= int(self.of.max()) < len(self.originals):
             raise DataError(
@@ -87,24 +83,6 @@ def combine(sets: Sequence[Judgements], *, size: int) -> Judgements:
         torch.cat([judgements.of + start for judgements, start in zip(alike, starts, strict=True)]),
         torch.cat([judgements.recognised for judgements in alike]),
         " + ".join(judgements.source for judgements in alike),
-    )
-
-
-def sample(judgements: Judgements, count: int, generator: torch.Generator) -> Judgements:
-    """Draws `count` of the originals at random, with all reconstructions of each (Fig. 7A)."""
-    available = len(judgements.originals)
-    if not 1 <= count <= available:
-        raise DataError(f"{judgements.source}: {count} of {available} originals: from 1 to {available}")
-    kept = torch.randperm(available, generator=generator)[:count].sort().values
-    number = torch.full((available,), -1)  # the new index of a kept original
-    number[kept] = torch.arange(count)
-    rows = number[judgements.of] >= 0
-    return Judgements(
-        judgements.originals[kept],
-        judgements.reconstructions[rows],
-        number[judgements.of[rows]],
-        judgements.recognised[rows],
-        judgements.source,
     )
 
 

@@ -14,19 +14,17 @@ positive is the original itself, as in `triplets`.
 import math
 import os
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sfumato import artefacts
 from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress
 from sfumato.learn.method import check_known, check_least, in_batches
-from sfumato.learn.semsim import triplets
+from sfumato.learn.semsim import SemSimModel, triplets
 from sfumato.learn.semsim.judgements import Judgements, resize
 from sfumato.networks import SqueezeNet
 from sfumato.networks.encoders.squeeze_net import STAGES
@@ -34,7 +32,6 @@ from sfumato.networks.stage_distance import KINDS, LEAST_SIZE, StageDistance
 from sfumato.networks.weights import initial_weights
 
 KIND = "semsim-perceptual"
-
 TERMS = {"relative": ("relative",), "placed": ("placed",), "both": KINDS}
 _BATCH = 64
 _HELD_OUT, _OTHERS = 1, 2  # draws from a seed, apart from those of epochs
@@ -42,13 +39,9 @@ _HELD_OUT, _OTHERS = 1, 2  # draws from a seed, apart from those of epochs
 
 @dataclass(frozen=True, kw_only=True)
 class PerceptualConfig:
-    """The settings of learning the weights.
+    """The settings of learning the weights."""
 
-    `terms` of each stage: "relative" to other images, "placed" as in LPIPS, or "both"; see
-    networks.stage_distance.
-    """
-
-    terms: str = "relative"
+    terms: str = "relative"  # to other images; "placed" as in LPIPS, or "both": see networks.stage_distance
     stages: int = 3  # how many of the last stages of SqueezeNet count, 1 to 9
     others: int = 64  # the most originals that serve as other images
     margin: float = 1.0  # how much farther an unrecognised reconstruction must be
@@ -65,10 +58,8 @@ class PerceptualConfig:
             raise ConfigError(f"stages={self.stages}: at most the {len(STAGES)} of SqueezeNet")
         if not 0 < self.margin < math.inf:
             raise ConfigError(f"margin={self.margin:g}: above 0, and finite")
-        if not 0 < self.calibrated_on < 1:
-            raise ConfigError(
-                f"calibrated_on={self.calibrated_on:g}: a share of originals, above 0 and below 1"
-            )
+        if not 0 < (share := self.calibrated_on) < 1:
+            raise ConfigError(f"calibrated_on={share:g}: a share of originals, above 0 and below 1")
 
 
 @dataclass(frozen=True)
@@ -92,26 +83,11 @@ class Looked:
         return replace(self, terms=self.terms[kept], of=self.of[kept], shares=self.shares[kept])
 
 
-@dataclass(frozen=True)
-class PerceptualModel:
-    """A learned distance."""
-
-    distance: StageDistance  # the network with its weights, calibrated, in evaluation mode
-    card: dict[str, Any]  # its settings, data digest, seed, and the quality of its predictions
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model as an artefact, network included; `sfumato.assess.semsim.load` reads it."""
-        artefacts.save(path, self.distance.state_dict(), {"kind": KIND, **self.card})
-
-
 def blank(backbone: str | os.PathLike[str], config: PerceptualConfig, others: Tensor) -> StageDistance:
-    """The distance before anything is learned: all terms weigh alike.
-
-    `others`: (G, C, H, W) uint8, the other images of relative terms.
-    """
-    kinds, stages = TERMS[config.terms], config.stages
+    """The distance before anything is learned, by (G, C, H, W) uint8 other images: all terms weigh alike."""
+    sizes = {"size": config.size, "stages": config.stages, "others": len(others)}
     with initial_weights():
-        distance = StageDistance(size=config.size, kinds=kinds, stages=stages, others=len(others))
+        distance = StageDistance(kinds=TERMS[config.terms], **sizes)
     distance.backbone = SqueezeNet.load(backbone).requires_grad_(False)
     distance.others.copy_(in_batches(lambda part: distance.averages(to_float(part)), others, _BATCH))
     return distance.eval()
@@ -137,19 +113,18 @@ def train(
     backbone: str | os.PathLike[str],
     seed: int = 0,
     progress: Progress | None = None,
-) -> PerceptualModel:
+) -> SemSimModel:
     """Learns the weights of stages from the judgements of people, and calibrates the distance.
 
-    The weights of SqueezeNet 1.0 in `backbone` become part of the model; the seed decides the held-out
-    originals, too. Raises DataError for fewer than two originals, and if no reconstruction for training was
-    recognised, or all were.
+    The weights of SqueezeNet 1.0 in `backbone` become part of the model. Raises DataError for fewer than two
+    originals, and if no reconstruction for training was recognised, or all were.
     """
     order = torch.Generator().manual_seed(seed_of(seed, _OTHERS))
     chosen = torch.randperm(len(judgements.originals), generator=order)[: config.others]
     distance = blank(backbone, config, judgements.originals[chosen])
     foretold = learn(distance, look_at(distance, judgements), config, seed=seed, progress=progress)
     card = {"config": asdict(config), "data": judgements.card(), "seed": seed, "others": len(chosen)}
-    return PerceptualModel(distance, card | {"held_out": asdict(foretold)})
+    return SemSimModel(KIND, distance, card | {"held_out": asdict(foretold)})
 
 
 def learn(
@@ -204,9 +179,8 @@ def _follow(
 def logistic(distances: Tensor, shares: Tensor) -> Tensor:
     """a and b >= 0 of the probability 1 / (1 + exp(b d - a)) that fits (n,) shares best. -> (2,) float32.
 
-    Source: Platt 1999, with that paper's targets, which keep the curve from becoming a step if all
-        recognised ones are nearer than all others. By maximum likelihood; b is 0 if the recognised are not
-        nearer.
+    Source: Platt 1999, with that paper's targets, which keep the curve from becoming a step. By maximum
+    likelihood; b is 0 if the recognised are not nearer.
     """
     values = distances.double()
     right, wrong = shares.double().sum(), (1 - shares.double()).sum()
@@ -232,10 +206,7 @@ def logistic(distances: Tensor, shares: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Foretold:
-    """How well probabilities predict the judgements of held-out originals.
-
-    The curve was fitted to these very judgements, with its two numbers; the weights were not.
-    """
+    """How well probabilities predict judgements of originals that decided the curve, and no weights."""
 
     originals: int
     reconstructions: int

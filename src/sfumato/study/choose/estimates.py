@@ -9,7 +9,7 @@ from typing import Any
 
 from sfumato.base.proportions import wilson
 from sfumato.study.hits import Hits, hits_of, join, over_half
-from sfumato.study.parts.kinds import proved
+from sfumato.study.measure.results import Proved
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import ATTACKS, IDENTIFIERS, INFERRERS, LEARNERS, classifiers, release_kind
 
@@ -273,18 +273,18 @@ def hits_of_rates(rates: Sequence[float], tries: Sequence[int]) -> Hits:
     return Hits(hits, tuple(map(float, tries)), seeds=1)
 
 
-def proofs(study: Study, records: Iterable[Record]) -> dict[str, proved.Result]:
+def proofs(study: Study, records: Iterable[Record]) -> dict[str, Proved]:
     """Protection -> the proof for its release, for protections with a recorded one.
 
     Earlier versions record it with the similarity of releases to the original.
     """
-    results: dict[str, proved.Result] = {}
+    results: dict[str, Proved] = {}
     for record in belonging(study, records, "proved"):
         results.setdefault(record.cell.protection, record.result)
     for record in belonging(study, records, "similarity"):
         protection = record.cell.protection
         if record.cell.view == "released" and protection not in results:
-            results[protection] = proved.Result(
+            results[protection] = Proved(
                 release=release_kind(protection),
                 bytes_per_image=record.result.bytes_per_image,
                 guarantee=record.result.guarantee,

@@ -10,7 +10,7 @@ import pydantic
 from sfumato.base.schemas import validate
 from sfumato.errors import DataError
 from sfumato.study.choose.estimates import Study
-from sfumato.study.parts.kinds import KINDS
+from sfumato.study.measure.results import RESULTS
 from sfumato.study.records import CURE, Record, names_of, parse, read_run, rename
 from sfumato.study.vocabulary import ATTACKS
 
@@ -90,4 +90,4 @@ def parse_record(content: Mapping[str, Any]) -> Record:
 
 def is_known(kind: str, attack: str | None) -> bool:
     """Whether this version knows the kind of a cell; attacks on people have names of its vocabulary."""
-    return kind in KINDS and (kind != "attack" or attack is None or attack in ATTACKS)
+    return kind in RESULTS and (kind != "attack" or attack is None or attack in ATTACKS)

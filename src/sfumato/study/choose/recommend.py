@@ -32,7 +32,7 @@ from sfumato.study.choose.estimates import (
 )
 from sfumato.study.choose.frontier import Setting, frontier, not_tried_on
 from sfumato.study.hits import fewest, whole_percents
-from sfumato.study.parts.kinds import proved
+from sfumato.study.measure.results import Naming, Proved
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import ANSWER, BITS, release_kind
 from sfumato.wire.tables import MOST_BITS
@@ -352,7 +352,7 @@ class _Choice:
             f"What would show it: {'; or '.join([*cures, f'a bound of {lowest:g} (--at-most {lowest:g})'])}."
         ]
 
-    def _find_proof(self, setting: Setting, releases: int = 1) -> proved.Naming | None:
+    def _find_proof(self, setting: Setting, releases: int = 1) -> Naming | None:
         """The proof that nobody is named more often than accepted, among as many people as there are.
 
         For several releases it counts their sequences, and assumes nothing about them. The people are all
@@ -366,7 +366,7 @@ class _Choice:
         most = self._bound * (1 + 1e-9)
         if releases > 1:
             few = proof.outputs is not None and proof.outputs**releases <= most * people
-            return proved.Naming(candidates=people, at_most=most) if few else None
+            return Naming(candidates=people, at_most=most) if few else None
         fitting = [each for each in proof.naming if each.candidates <= people and each.at_most <= most]
         return max(fitting, key=lambda naming: naming.candidates, default=None)
 
@@ -563,7 +563,7 @@ def _ends(estimate: Estimate) -> str:
     return f"{kind} {100 * estimate.low:.1f} to {100 * estimate.high:.1f}"
 
 
-def as_protection(proof: proved.Result) -> Counted:
+def as_protection(proof: Proved) -> Counted:
     """A protection known by its record alone, without noise on bits and without a centre."""
     stated = proof.guarantee
     for definition in _DEFINITIONS:
@@ -576,7 +576,7 @@ def as_protection(proof: proved.Result) -> Counted:
     return Counted(proof.outputs)
 
 
-def describe_proof(proof: proved.Result | None) -> str:
+def describe_proof(proof: Proved | None) -> str:
     """The proof for a release, and the number of people at which there is none, in a sentence."""
     if proof is None:
         return "What is proved of it is not recorded."

@@ -6,7 +6,6 @@ from pathlib import Path
 from sfumato.study.choose.estimates import Study, percent, proofs
 from sfumato.study.choose.frontier import Setting, frontier
 from sfumato.study.choose.recommend import Recommendation
-from sfumato.study.lab.models import keep_recommended
 from sfumato.study.records import Record
 from sfumato.study.specs import recipe_of
 
@@ -44,7 +43,7 @@ def commands(
 
     A setting that holds only if queries are looked up begins with the query, and no line sends others.
 
-    It copies the few-shot model of the setting, if there is one; see models.keep_recommended. Each line
+    It copies the few-shot model of the setting, if there is one; see lab.keep_recommended. Each line
     of a setting that is not recommended says so, in a shell comment.
 
     Args:
@@ -55,6 +54,8 @@ def commands(
         artefacts: the folder of trained protections, if it is not that of the run.
         table: "possible" if an answer table can be made of its codes, "needed" if it must; or "".
     """
+    from sfumato.study.lab.lab import keep_recommended  # it needs PyTorch, which reports do without
+
     spec, (_, height, width) = setting.protection, study["data"]["shape"]
     recipe, model = recipe_of(spec), None
     if recipe is not None:

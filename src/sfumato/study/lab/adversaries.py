@@ -1,12 +1,11 @@
 """The means of a study's adversaries: people to look for, others to train on, recognisers and restorers."""
 
-import copy
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,50 +13,63 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.assess import similarity
 from sfumato.attack import reidentify, undo
-from sfumato.attack.faces import FaceFinder
-from sfumato.attack.reidentify import FACE_NETWORKS
+from sfumato.attack.ensemble import RESTORED, Gallery
+from sfumato.attack.faces import Recognisers
+from sfumato.attack.reidentify import FACE_NETWORKS, AdversaryConfig
 from sfumato.attack.saturation import Training
-from sfumato.data.labelled import LabelledImages, draw_rows
+from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
 from sfumato.learn.start import begin, by_content
-from sfumato.networks import MTCNN, Conv4, DlibResNet, UpConvolutional, align
+from sfumato.networks import Conv4, UpConvolutional
 from sfumato.networks.weights import initial_weights
-from sfumato.study.cells import Cell, non_defaults
+from sfumato.study.cells import Cell, Facts, non_defaults
 from sfumato.study.grid import StudyConfig
-from sfumato.study.lab.models import Models
-from sfumato.study.lab.progress import Progress
-from sfumato.study.lab.streams import OTHERS, RESTORED
 from sfumato.study.vocabulary import IMAGES, release_kind
 
-_VERSION = 3  # raised when the same adversary would find more or less, as models.RESULTS for all
-_FRAMING = 300  # photographs that show the usual place of faces
+_VERSION = 3  # raised when the same adversary would find more or less, as lab.RESULTS for all
 
 
-class Releasing(Protocol):
-    """Their view of a lab: releases as the devices make them, and its networks."""
+def first_network(config: AdversaryConfig, channels: int, seed: int) -> nn.Module:
+    """The encoder that an adversary starts from."""
+    if config.weights is not None:
+        return FACE_NETWORKS[config.recogniser][0].load(config.weights)
+    with initial_weights(seed):
+        network = Conv4(channels)
+    begin(network, config.start)
+    return network
 
-    device: torch.device  # of trainings
 
-    @property
-    def models(self) -> Models:
-        """The networks."""
+def train_undoer(
+    release: Callable[[Tensor, int, int], Any],
+    photographs: Tensor,
+    people: Tensor,
+    config: undo.RestorationConfig | undo.InversionConfig,
+    seed: int,
+    how: dict[str, Any],
+) -> undo.Undoer:
+    """Trains a network that undoes a protection, on (N, C, H, W) uint8 photographs of (N,) other people.
 
-    @property
-    def progress(self) -> Progress:
-        """The listener of a training under way."""
+    For `release` see ensemble.Gallery; `how` has the device and the progress.
+    """
+    how = {**how, "people": people, "seed": seed}
+    if isinstance(config, undo.InversionConfig):
+        released = release(photographs, RESTORED, 0).vectors()
+        return undo.train_inverter(released, photographs, config, **how)
+    return undo.train_restorer(
+        photographs, lambda batch, step: release(batch, RESTORED, step).images(), config, **how
+    )
 
-    def release(self, cell: Cell, clean: Tensor, stream: int, number: int = 0) -> Any:
-        """The release by a cell's protection of (N, C, H, W) uint8 images."""
 
-    def artefact_digests(self, specs: Iterable[str]) -> dict[str, Any]:
-        """The part of a digest that depends on more than the text of these specs."""
+def undo_release(undoer: undo.Undoer, released: Any) -> Tensor:
+    """From a release to (N, C, H, W) uint8 images, as well as a network can."""
+    return undoer.restore(released.images() if isinstance(undoer, undo.Restorer) else released.vectors())
 
 
 class Adversaries:
     """All who are after the sensitive label of one study. State: their trained networks so far."""
 
-    def __init__(self, config: StudyConfig, data: LabelledImages, lab: Releasing) -> None:
-        """The adversaries of a study, on its data, with the lab that releases."""
+    def __init__(self, config: StudyConfig, data: LabelledImages, lab: Any) -> None:
+        """The adversaries of a study, on its data, with the lab.Lab that releases."""
         self._config = config
         self._data = data
         self._lab = lab
@@ -67,14 +79,15 @@ class Adversaries:
         self._data.label(self.sensitive)
         self.others  # noqa: B018 - raises if there is nobody
         self.deal(0)
-        self.second  # noqa: B018 - raises without its wheels
-        if self._faces and self._data.images.shape[1] != 3:
+        self.recognisers.second  # noqa: B018 - raises without its wheels
+        faces = self._config.adversary.recogniser in FACE_NETWORKS
+        if faces and self._data.images.shape[1] != 3:
             raise DataError(
                 f"{self._data.name}: grey images, and {self._config.adversary.recogniser} reads colour: load "
                 "them with channels: 3, or use recogniser: conv4"
             )
 
-    def settings(self, adversary: reidentify.AdversaryConfig) -> dict[str, Any]:
+    def settings(self, adversary: AdversaryConfig) -> Facts:
         """The digest's part for an adversary: their settings, and the content of the files they name."""
         settings = non_defaults(adversary)
         for name in ("weights", "detector"):
@@ -86,14 +99,13 @@ class Adversaries:
             settings["start"] = by_content(settings["start"])
         return {"sensitive": self._config.task.sensitive, "adversary": settings, "version": _VERSION}
 
-    def undoing(self, spec: str) -> dict[str, Any]:
+    def undoing(self, spec: str) -> Facts:
         """The settings of the study that decide the network with which they undo a protection."""
-        settings: dict[str, Any] = {"sensitive": self.sensitive, "adversaries": _VERSION}
-        if release_kind(spec) in IMAGES:
-            return settings | {"restoration": non_defaults(self._config.restoration)}
-        return settings | {"inversion": non_defaults(self._config.inversion)}
+        name = "restoration" if release_kind(spec) in IMAGES else "inversion"
+        settings = non_defaults(getattr(self._config, name))
+        return {"sensitive": self.sensitive, "adversaries": _VERSION, name: settings}
 
-    def recogniser(self) -> dict[str, Any]:
+    def of_clear(self) -> Facts:
         """The settings of the study that decide their recogniser of clean photographs."""
         return self.settings(replace(self._config.adversary, adaptive_steps=0, second=None))
 
@@ -122,12 +134,10 @@ class Adversaries:
 
     @cached_property
     def others(self) -> LabelledImages:
-        """Training images of people who are not among those to look for; of all known ones in `released`."""
+        """Training images of people who are not among those to look for."""
         train = self._data.split("train")
-        if "released" in self._data.splits:
-            return train
-        codes = train.label(self.sensitive).codes
         looked_for = self.people.classes(self.sensitive)
+        codes = train.label(self.sensitive).codes
         others = train.rows((~torch.isin(codes, looked_for)).nonzero().flatten())
         if len(others.classes(self.sensitive)) < 2:
             raise DataError(
@@ -137,161 +147,111 @@ class Adversaries:
             )
         return others
 
-    @property
-    def _codes_of_others(self) -> Tensor:
-        codes: Tensor = self.others.label(self.sensitive).codes
-        return codes
-
     def deal(self, seed: int) -> tuple[Tensor, Tensor]:
-        """Rows of `people` that are known, and rows to name; all before `released` are known."""
-        if (rows := self._data.splits.get("released")) is not None:
-            return torch.arange(int(rows[0])), rows
+        """Rows of `people` that are known, and rows to name."""
         adversary = self._config.adversary
         codes = self.people.label(self.sensitive).codes
         return reidentify.split_gallery(codes, gallery=adversary.gallery, probes=adversary.probes, seed=seed)
 
-    # Undoing protections
+    def gallery(self, cell: Cell, *, faces: bool = False) -> tuple[Gallery, Tensor]:
+        """What they know of a cell's people, with landmarks if `faces`; and who is on the probes."""
+        known, rows = self.deal(cell.seed)
+        codes = self.people.label(self.sensitive).codes
+        gallery = Gallery(
+            known=self.people.images[known],
+            names=codes[known],
+            asked=self.people.images[rows],
+            others=self.others.images,
+            of_others=self.others.label(self.sensitive).codes,
+            release=partial(self._lab.release, cell),
+            noisy=self._lab.protection(cell).draws_noise,
+            images=release_kind(cell.protection) in IMAGES,
+            landmarks=self._landmarks[known] if faces and self._landmarks is not None else None,
+            seed=cell.seed,
+        )
+        return gallery, codes[rows]
+
+    # Networks
 
     def undone(self, cell: Cell, released: Any) -> Tensor:
         """From a release to (N, C, H, W) uint8 images, as well as `undoer` can."""
-        undoer = self.undoer(cell)
-        return undoer.restore(released.images() if isinstance(undoer, undo.Restorer) else released.vectors())
+        return undo_release(self.undoer(cell), released)
 
     def undoer(self, cell: Cell) -> undo.Undoer:
-        """The network by which they undo a protection, trained on people outside the test split."""
+        """The network by which they undo the protection, trained on people outside the test split."""
         images = release_kind(cell.protection) in IMAGES
-        return self._restorer(cell) if images else self._inverter(cell)
+        config = self._config.restoration if images else self._config.inversion
+        others, codes = self.others, self.others.label(self.sensitive).codes
+        channels, height, width = others.images.shape[1:]
 
-    def _restorer(self, cell: Cell) -> undo.Restorer:
-        config, clean = self._config.restoration, self.others.images
+        def empty(tensors: dict[str, Tensor]) -> undo.Undoer:
+            if isinstance(config, undo.RestorationConfig):
+                return undo.Restorer(undo.NETWORKS[config.network](channels))
+            decoder = UpConvolutional(len(tensors["mean"]), (channels, height, width), width=config.width)
+            return undo.Inverter(decoder, tensors["mean"], tensors["spread"])
 
-        def make(path: Path) -> None:
-            restorer = undo.train_restorer(
-                clean,
-                lambda batch, step: self._lab.release(cell, batch, RESTORED, step).images(),
-                config,
-                people=self._codes_of_others,
-                seed=cell.seed,
-                progress=self._lab.progress.within,
-                device=self._lab.device,
-            )
-            artefacts.save(path, restorer.state_dict(), _card("restorer", restorer, settings))
+        settings = {"spec": cell.protection, "seed": cell.seed, **self.undoing(cell.protection)}
+        settings |= self._lab.artefact_digest(cell.protection)
+        undoer: undo.Undoer = self._once(
+            "restorer" if images else "inverter",
+            settings,
+            settings,
+            lambda: train_undoer(
+                partial(self._lab.release, cell), others.images, codes, config, cell.seed, self._lab.how()
+            ),
+            empty,
+        )
+        return undoer
 
-        def read(path: Path) -> undo.Restorer:
-            with initial_weights():
-                restorer = undo.Restorer(undo.NETWORKS[config.network](clean.shape[1]))
-            tensors, card = artefacts.load(path, kind="restorer")
-            restorer.load_state_dict(tensors)
-            restorer.trained = Training(**card["trained"])
-            return restorer.to(self._lab.device)
-
-        settings = self._of(cell)
-        return self._lab.models.once("restorer", settings, make, read)
-
-    def _inverter(self, cell: Cell) -> undo.Inverter:
-        config, clean = self._config.inversion, self.others.images
-
-        def make(path: Path) -> None:
-            released = self._lab.release(cell, clean, RESTORED).vectors()
-            inverter = undo.train_inverter(
-                released,
-                clean,
-                config,
-                people=self._codes_of_others,
-                seed=cell.seed,
-                progress=self._lab.progress.within,
-                device=self._lab.device,
-            )
-            artefacts.save(path, inverter.state_dict(), _card("inverter", inverter, settings))
-
-        def read(path: Path) -> undo.Inverter:
-            tensors, card = artefacts.load(path, kind="inverter")
-            channels, height, width = clean.shape[1:]
-            with initial_weights():
-                dimension = len(tensors["mean"])
-                decoder = UpConvolutional(dimension, (channels, height, width), width=config.width)
-            inverter = undo.Inverter(decoder, tensors["mean"], tensors["spread"])
-            inverter.load_state_dict(tensors)
-            inverter.trained = Training(**card["trained"])
-            return inverter.eval().to(self._lab.device)
-
-        settings = self._of(cell)
-        return self._lab.models.once("inverter", settings, make, read)
-
-    def _of(self, cell: Cell) -> dict[str, Any]:
-        """The settings that decide a network that undoes the protection of a cell."""
-        made_of = self._lab.artefact_digests([cell.protection])
-        return {"spec": cell.protection, "seed": cell.seed, **self.undoing(cell.protection), **made_of}
-
-    # Recognisers
+    @cached_property
+    def recognisers(self) -> Recognisers:
+        """Their recognisers; of a face network alone, if nobody is looked for."""
+        known = self._config.task.sensitive is not None
+        every = self.others if known else self._data.split("train")
+        who = every.label(self.sensitive).codes if known else torch.zeros(len(every), dtype=torch.int64)
+        encoder = partial(
+            first_network, self._config.adversary, self._data.images.shape[1], self._config.seeds[0]
+        )
+        return Recognisers(self._config.adversary, every.images, who, encoder, self._lab.how())
 
     def static(self, seed: int) -> reidentify.Recogniser:
         """The recogniser of an adversary who knows clean photographs only."""
-        config = self._config.adversary
-        if not config.steps:
-            return reidentify.Recogniser(self._network()).to(self._lab.device)
-        clean = self.others.images
+        if not self._config.adversary.steps:
+            return self.recognisers.train(seed)
+
+        def empty(tensors: dict[str, Tensor]) -> reidentify.Recogniser:
+            return reidentify.Recogniser(self.recognisers.encoder())
+
+        settings = {**self.of_clear(), "seed": seed}
+        recogniser: reidentify.Recogniser = self._once(
+            "recogniser", settings, {"seed": seed}, lambda: self.recognisers.train(seed), empty
+        )
+        return recogniser
+
+    def _once(
+        self,
+        kind: str,
+        settings: Facts,
+        card: Facts,
+        train: Callable[[], Any],
+        empty: Callable[[dict[str, Tensor]], Any],
+    ) -> Any:
+        """A network that is trained once, and read from its file into the one that `empty` makes."""
 
         def make(path: Path) -> None:
-            faces = self.cut(clean, self._landmarks_of_others)
-            recogniser = self._train(lambda _: faces, seed, config, self._network())
-            artefacts.save(path, recogniser.state_dict(), _card("recogniser", recogniser, {"seed": seed}))
+            network = train()
+            trained = {"trained": asdict(network.trained)}
+            artefacts.save(path, network.state_dict(), {"kind": kind, **card, **trained})
 
-        def read(path: Path) -> reidentify.Recogniser:
-            recogniser = reidentify.Recogniser(self._network())
-            tensors, card = artefacts.load(path, kind="recogniser")
-            recogniser.load_state_dict(tensors)
-            recogniser.trained = Training(**card["trained"])
-            return recogniser.to(self._lab.device)
+        def read(path: Path) -> Any:
+            tensors, card = artefacts.load(path, kind=kind)
+            with initial_weights():
+                network = empty(tensors)
+            network.load_state_dict(tensors)
+            network.trained = Training(**card["trained"])
+            return network.eval().to(self._lab.device)
 
-        settings = {**self.recogniser(), "seed": seed}
-        return self._lab.models.once("recogniser", settings, make, read)
-
-    def adaptive(self, cell: Cell, shown: Callable[[Tensor, int, int], Tensor]) -> reidentify.Recogniser:
-        """The static recogniser, trained further on photographs that look to it as the probes do.
-
-        They are their own, so that they know the place of the faces from the clean ones.
-        """
-        start, config = self.static(cell.seed), self._config.adversary
-        further = replace(config, steps=config.adaptive_steps)
-        return self._train(
-            lambda number: self.cut(shown(self.others.images, OTHERS, number), self._landmarks_of_others),
-            cell.seed,
-            further,
-            copy.deepcopy(start.encoder),
-        )
-
-    def _train(
-        self,
-        seen: Callable[[int], Tensor],
-        seed: int,
-        config: reidentify.AdversaryConfig,
-        encoder: nn.Module,
-    ) -> reidentify.Recogniser:
-        return reidentify.train_recogniser(
-            seen,
-            self._codes_of_others,
-            config,
-            encoder=encoder,
-            seed=seed,
-            progress=self._lab.progress.within,
-            device=self._lab.device,
-        )
-
-    @cached_property
-    def second(self) -> DlibResNet | None:
-        """A second public network of theirs, which is not trained; None if they have one alone."""
-        return None if self._config.adversary.second is None else DlibResNet.load()
-
-    def _network(self) -> nn.Module:
-        """The encoder that the adversary starts from."""
-        config = self._config.adversary
-        if config.weights is not None:
-            return FACE_NETWORKS[config.recogniser][0].load(config.weights)
-        with initial_weights(self._config.seeds[0]):
-            network = Conv4(self._data.images.shape[1])
-        begin(network, config.start)
-        return network
+        return self._lab.models.once(kind, settings, make, read)
 
     # Faces
 
@@ -306,9 +266,10 @@ class Adversaries:
             of each original and its counterpart; and, for comparison, of originals of two people (None if
             there is one), below which there is little to hide.
         """
-        landmarks, recogniser = self._landmarks(originals.images), self.static(seed)
+        faces, recogniser = self.recognisers.find(originals.images), self.static(seed)
         first, second = (
-            recogniser.embed(self.cut(images, landmarks)) for images in (originals.images, others)
+            recogniser.embed(self.recognisers.cut(images, faces and faces.landmarks))
+            for images in (originals.images, others)
         )
         known = self._config.task.sensitive is not None  # otherwise all are different people
         codes = originals.label(self.sensitive).codes if known else torch.arange(len(originals))
@@ -319,53 +280,11 @@ class Adversaries:
             strangers.mean().item() if len(strangers) else None,
         )
 
-    def faces_on(self, images: Tensor) -> Any:
-        """The places of the faces on images; None if the recogniser needs none."""
-        return None if self._finder is None else self._finder.find(images)
-
-    def landmarks_of_people(self, rows: Tensor) -> Tensor | None:
-        """The places of the faces on clean photographs of those to look for; None if nothing uses them."""
-        return None if self._landmarks_of_all is None else self._landmarks_of_all[rows]
-
-    def cut(self, images: Tensor, landmarks: Tensor | None) -> Tensor:
-        """The input of the recogniser: whole images, or the faces at those landmarks."""
-        if landmarks is None:
-            return images
-        return align(images, landmarks, FACE_NETWORKS[self._config.adversary.recogniser][1])
-
-    @property
-    def _faces(self) -> bool:
-        return self._config.adversary.recogniser in FACE_NETWORKS
-
     @cached_property
-    def _finder(self) -> FaceFinder | None:
-        detector = self._config.adversary.detector
-        known = self._config.task.sensitive is not None
-        every = self.others if known else self._data.split("train")
-        who = every.label(self.sensitive).codes if known else torch.zeros(len(every), dtype=torch.int64)
-        framing = every.images[draw_rows(who, _FRAMING, seed=0)]
-        return None if detector is None else FaceFinder(MTCNN.load(detector), framing)
-
-    @cached_property
-    def _landmarks_of_all(self) -> Tensor | None:
-        """For clean photographs, once for all attacks."""
-        return self._landmarks(self.people.images)
-
-    @cached_property
-    def _landmarks_of_others(self) -> Tensor | None:
-        return self._landmarks(self.others.images)
-
-    def _landmarks(self, images: Tensor) -> Tensor | None:
-        return None if self._finder is None else self._finder.find(images).landmarks
-
-
-def _card(
-    kind: str,
-    network: reidentify.Recogniser | undo.Undoer,
-    settings: dict[str, Any],
-) -> dict[str, Any]:
-    assert network.trained is not None  # it was, right now
-    return {"kind": kind, **settings, "trained": asdict(network.trained)}
+    def _landmarks(self) -> Tensor | None:
+        """Of the faces on clean photographs of people, once for all attacks; None if nothing uses them."""
+        faces = self.recognisers.find(self.people.images)
+        return None if faces is None else faces.landmarks
 
 
 def _digest(path: Path) -> str:

@@ -4,37 +4,230 @@ Parts that several cells need (trained protections, classifiers, the static adve
 with the records, so that stopping loses at most one epoch of training.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from sfumato import artefacts
+from sfumato.base.files import claim, whole
 from sfumato.base.hardware import device_named
 from sfumato.data.labelled import LabelledImages
-from sfumato.dp.mechanisms import seeded_noise
+from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.errors import ConfigError, did_you_mean
-from sfumato.protect.release import file_digest_of
-from sfumato.study.cells import Cell, digest_of, non_defaults
+from sfumato.images import digest
+from sfumato.protect import parse
+from sfumato.protect.release import KINDS, Trained, file_digest_of
+from sfumato.protect.spec import portable
+from sfumato.study.cells import Cell, Facts, digest_of, non_defaults
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.adversaries import Adversaries
-from sfumato.study.lab.models import RESULTS, Models
-from sfumato.study.lab.progress import Progress
-from sfumato.study.lab.streams import MEASURED, Releases
 from sfumato.study.specs import Untrained, expand
 
+# Raised when the same settings would give other results, so that older records are not taken for new ones.
+RESULTS = 2
+# Streams of noise, one for every use; those of adversaries are in attack.ensemble.
+MEASURED = 0
+NUMBERS_TESTED, CLASSIFIER_TRAINED, CLASSIFIER_VALIDATED, CLASSIFIER_TESTED, TELLING, TOLD, MANY = range(
+    5, 12
+)
+_MOST_KEPT = 16  # networks in memory: more than the cells of one setting use
 
-@runtime_checkable
-class Recipe(Untrained, Protocol):
-    """A protection that a lab trains."""
+_Network = TypeVar("_Network")
 
-    def check(self, lab: "Lab") -> None:
-        """Raises an error now that would otherwise come after an hour of training."""
 
-    def train(self, lab: "Lab", seed: int, path: Path) -> None:
-        """Trains it, and writes its artefact. Resumes from a checkpoint next to it if there is one."""
+@dataclass(frozen=True)
+class Progress:
+    """The listeners of a running study."""
+
+    cell: Callable[[str, int, int], None] = lambda words, done, total: None  # before each: done, and in all
+    within: Callable[[int, int], None] = lambda done, total: None  # steps of a training, done and planned
+    note: Callable[[str], None] = lambda words: None  # a sentence that the user should read
+
+    @classmethod
+    def printed(cls) -> "Progress":
+        """Prints each cell, and each note, on a line of standard error, for users of Python."""
+
+        def note(words: str) -> None:
+            print(words, file=sys.stderr, flush=True)
+
+        return cls(cell=lambda words, done, total: note(f"{done}/{total} {words}"), note=note)
+
+
+class Saved(Protocol):
+    """The result of a training."""
+
+    def save(self, path: Path) -> None:
+        """Writes it as an artefact."""
+
+
+def with_checkpoint(train: Callable[[Path], Saved]) -> Callable[[Path], None]:
+    """The `make` of `Models.once`, for a training that resumes from a checkpoint next to the network.
+
+    The checkpoint is removed when the network is written: it may hold unpublishable content.
+    """
+
+    def make(path: Path) -> None:
+        checkpoint = path.with_suffix(".checkpoint")
+        train(checkpoint).save(path)
+        checkpoint.unlink(missing_ok=True)
+
+    return make
+
+
+class Models:
+    """The networks of one study on one data set. State: folders of artefacts, and those used last."""
+
+    def __init__(self, directory: Path, data: str, *, shared: Path | None = None) -> None:
+        """Keeps networks in `directory`, protections' artefacts in `shared`, for data of that digest."""
+        self._directory = directory
+        self._shared = shared or directory
+        self._data = data
+        self._read: dict[str, Any] = {}
+
+    def once(
+        self,
+        kind: str,
+        settings: Facts,
+        make: Callable[[Path], None],
+        read: Callable[[Path], _Network],
+        *,
+        keep: bool = True,
+    ) -> _Network:
+        """The network of these settings.
+
+        Args:
+            kind: its kind, for the name of its file.
+            settings: all that decides it, besides the data.
+            make: writes it to a path; called unless an earlier cell or run has written it.
+            read: reads it from there.
+            keep: in memory, among the last that were used; False for what is large and read once.
+
+        Raises:
+            BusyError: another process is making it.
+        """
+        path = self._make(self._directory, kind, settings, make)
+        network: _Network = self._read.pop(path.name) if path.name in self._read else read(path)
+        if keep:
+            self._read[path.name] = network
+        for oldest in list(self._read)[:-_MOST_KEPT]:
+            del self._read[oldest]
+        return network
+
+    def artefact(self, kind: str, settings: Facts, make: Callable[[Path], None]) -> Path:
+        """The file of a protection that was trained with these settings; see `once`."""
+        return self._make(self._shared, kind, settings, make)
+
+    def _make(self, directory: Path, kind: str, settings: Facts, make: Callable[[Path], None]) -> Path:
+        digest = digest_of({"results": RESULTS, "kind": kind, "data": self._data, **settings})
+        path = directory / f"{kind}-{digest}.safetensors"
+        if path.name not in self._read and not path.exists():
+            with claim(path):
+                if not path.exists():
+                    make(path)
+        return path
+
+
+def keep_recommended(
+    directory: Path, protection: str, learner: str | None, *, recommended: bool = True
+) -> Path | None:
+    """Copies the few-shot model that a study recommends, of its first seed, to recommended.safetensors.
+
+    Without a recommendation it is called not-recommended.safetensors. None, and no such file, if the study
+    trained none for this protection, as with the learner "clean".
+    """
+    names = {True: "recommended.safetensors", False: "not-recommended.safetensors"}
+    for name in names.values():
+        (directory / name).unlink(missing_ok=True)
+    kept = directory / names[recommended]
+    fitting = {}
+    for path in (directory / "models").glob("few-shot-*.safetensors"):
+        card = artefacts.read_card(path)
+        denoises = card["config"]["denoiser_depth"] is not None
+        wanted = learner == ("denoised" if denoises else "protected")
+        if wanted and portable(card["spec"]) == portable(protection):
+            fitting[card["seed"]] = path
+    if not fitting:
+        return None
+    with whole(kept) as temporary:
+        shutil.copyfile(fitting[min(fitting)], temporary)
+    return kept
+
+
+class Remembering:
+    """A protection that puts an image through its network once, and remembers the result.
+
+    All classifiers and adversaries of a study look at the same images. It remembers the release; for
+    protections that encode, the encoding, on which each release has its own noise. State: that, up to
+    `room` bytes of it.
+    """
+
+    def __init__(self, protection: Any, *, room: int = 2**29) -> None:
+        self._protection = protection
+        self._known: dict[bytes, Any] = {}
+        self._room = room
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is as the protection has it."""
+        return getattr(self._protection, name)
+
+    def release(self, images: Tensor, noise: Noise) -> Any:
+        """See Protection.release."""
+        protection = self._protection
+        if not len(images):
+            return protection.release(images, noise)
+        if hasattr(protection, "encode"):
+            encoded = self._remember(images, lambda new: list(protection.encode(new).split(1)))
+            return protection.release_of(torch.cat(encoded), noise)
+
+        def release_each(new: Tensor) -> list[Any]:
+            release = protection.release(new, noise)
+            return [release.rows([row]) for row in range(len(release.values))]
+
+        rows = self._remember(images, release_each)
+        parts = {name: [getattr(row, name) for row in rows] for name in _row_fields(rows[0])}
+        joined = {  # as copies
+            name: torch.cat(part) if isinstance(part[0], Tensor) else np.concatenate(part)
+            for name, part in parts.items()
+        }
+        return replace(rows[0], **joined)
+
+    def _remember(self, images: Tensor, make: Callable[[Tensor], list[Any]]) -> list[Any]:
+        """The results of `make` for each image; it calls `make` for unknown images only."""
+        keys = [digest(image) for image in images]
+        made = {key: self._known[key] for key in keys if key in self._known}
+        new = {key: row for row, key in enumerate(keys) if key not in made}
+        if new:
+            for key, row in zip(new, make(images[list(new.values())]), strict=True):
+                made[key] = row
+                parts = (
+                    [row] if isinstance(row, Tensor) else [getattr(row, name) for name in _row_fields(row)]
+                )
+                if (size := sum(part.nbytes for part in parts)) <= self._room:
+                    self._known[key] = row
+                    self._room -= size
+        return [made[key] for key in keys]
+
+
+def _row_fields(release: Any) -> list[str]:
+    """The fields of a release that have a row for each image."""
+    kinds = (Tensor, np.ndarray)
+    return [field.name for field in fields(release) if isinstance(getattr(release, field.name), kinds)]
+
+
+def open_protection(spec: str) -> Any:
+    """The protection that a spec names; a trained network sees each image once."""
+    protection: Any = parse(spec, takes=KINDS)
+    costly = isinstance(protection, Trained)
+    if costly and (hasattr(protection, "encode") or not protection.draws_noise):
+        return Remembering(protection)
+    return protection
 
 
 class Lab:
@@ -50,48 +243,43 @@ class Lab:
         models: the networks.
         adversaries: those that look for people.
         progress: the listener of a training under way.
-        recipes: spec -> the protection that is trained for it.
-        made: the releases, if others made them: see `release`.
+        recipes: spec -> the protection that is trained for it, see lab.trained.
     """
 
     def __init__(
-        self,
-        config: StudyConfig,
-        loaded: LabelledImages,
-        directory: Path,
-        progress: Progress,
-        *,
-        made: Callable[[Tensor, int, int], Any] | None = None,
+        self, config: StudyConfig, loaded: LabelledImages, directory: Path, progress: Progress
     ) -> None:
         self.config = config
         self.device = device_named(config.device)
         self.data = loaded
         self.progress = progress
-        self.made = made
         shared = None if config.artefacts is None else Path(config.artefacts).absolute()
         self.models = Models(directory / "models", loaded.digest, shared=shared)
         self.train = self._of_the_task("train")
         self.validation = self._of_the_task("validation") if "validation" in loaded.splits else None
         self.test, self.asked = loaded.split("test"), self._of_the_task("test")
-        self.releases = Releases()
         self.adversaries = Adversaries(config, loaded, self)
-        self.recipes: dict[str, Recipe] = {
-            spec: named for spec, named in config.named.items() if isinstance(named, Recipe)
+        self.recipes: dict[str, Any] = {
+            spec: named for spec, named in config.named.items() if isinstance(named, Untrained)
         }
+        # One is enough: the cells of a setting follow each other. Its artefact must not change meanwhile.
+        self._last: tuple[str, Any] | None = None
 
     def _of_the_task(self, split: str) -> LabelledImages:
         """The images of a split that belong to the classes of the task."""
         part, task = self.data.split(split), self.config.task
-        if task.classes is None:
-            return part
-        label = part.label(task.target)
-        for name in task.classes:
-            if name not in label.names:
-                raise ConfigError(
-                    f"task.classes: no {task.target} {name!r}: {did_you_mean(name, label.names)}"
-                )
-        wanted = torch.tensor([label.names.index(name) for name in task.classes])
-        return part.rows(torch.isin(label.codes, wanted).nonzero().flatten())
+        return part.rows(self.of_the_task(part, task.target)) if task.classes is not None else part
+
+    def of_the_task(self, part: LabelledImages, name: str) -> Tensor:
+        """Rows of the images whose class counts: for the target, those of the task's classes; else all."""
+        label, task = part.label(name), self.config.task
+        if name != task.target or task.classes is None:
+            return torch.arange(len(part))
+        for each in task.classes:
+            if each not in label.names:
+                raise ConfigError(f"task.classes: no {name} {each!r}: {did_you_mean(each, label.names)}")
+        wanted = torch.tensor([label.names.index(each) for each in task.classes])
+        return torch.isin(label.codes, wanted).nonzero().flatten()
 
     # Protections and their releases
 
@@ -106,7 +294,10 @@ class Lab:
             BusyError: another process is training it.
         """
         path = self.artefact_of(spec, seed)
-        return self.releases.protection(spec if path is None else self.recipes[spec].with_artefact(str(path)))
+        named = spec if path is None else self.recipes[spec].with_artefact(str(path))
+        if self._last is None or self._last[0] != named:
+            self._last = named, open_protection(named)
+        return self._last[1]
 
     def artefact_of(self, spec: str, seed: int) -> Path | None:
         """The file of the protection that is trained for a spec, as `protection_of`; None for other specs."""
@@ -118,14 +309,17 @@ class Lab:
 
     def release(self, cell: Cell, clean: Tensor, stream: int = MEASURED, number: int = 0) -> Any:
         """The release by a cell's protection of (N, C, H, W) uint8 images, the same each time."""
-        if self.made is not None:
-            return self.made(clean, stream, number)
         return self.protection(cell).release(clean, seeded_noise(cell.seed, stream, number))
 
-    def guarantee(self, cell: Cell) -> dict[str, Any] | None:
+    def guarantee(self, cell: Cell) -> Facts | None:
         """The guarantee of a release, as records have it."""
         guarantee = self.protection(cell).guarantee(tuple(self.test.images.shape[1:]))
         return None if guarantee is None else {"text": str(guarantee), **asdict(guarantee)}
+
+    def how(self, checkpoint: Path | None = None) -> dict[str, Any]:
+        """How it trains: the device, who is told of the progress, and the checkpoint if there is one."""
+        told = {"progress": self.progress.within, "device": self.device}
+        return told if checkpoint is None else {**told, "checkpoint": checkpoint}
 
     def shuffle(self, count: int, seed: int) -> Tensor:
         """The numbers below `count` in an order that the seed decides."""
@@ -137,25 +331,23 @@ class Lab:
 
     # The digest: all that decides a result
 
-    def digest(self, cell: Cell, decided: dict[str, Any]) -> str:
+    def digest(self, cell: Cell, decided: Facts) -> str:
         """The digest of a cell, with all that decides its result."""
         shared = {"results": RESULTS, "cell": asdict(cell), "data": self.data.digest}
-        shared |= self.artefact_digests([cell.protection])
-        return digest_of({**shared, **decided})
+        return digest_of({**shared, **self.artefact_digest(cell.protection), **decided})
 
-    def training_settings(self) -> dict[str, Any]:
+    def task_settings(self) -> Facts:
+        """The settings of the task that decide a training for it."""
+        return {"target": self.config.task.target, "classes": self.config.task.classes}
+
+    def training_settings(self) -> Facts:
         """The settings of the study that decide a few-shot model, besides its protection and seed."""
-        task, config = self.config.task, self.config
-        return {"target": task.target, "training": non_defaults(config.training), "classes": task.classes}
+        return {**self.task_settings(), "training": non_defaults(self.config.training)}
 
-    def artefact_digests(self, specs: Iterable[str]) -> dict[str, Any]:
-        """The part of a digest besides these specs: their artefacts, or how they are trained."""
-        artefacts, recipes = {}, {}
-        for spec in specs:
-            if spec in self.recipes:
-                recipes[spec] = self.recipes[spec].settings(self.config)
-            # Parsed anew: its file may have changed since the study was read.
-            elif (digest := file_digest_of(*expand(spec))) is not None:
-                artefacts[spec] = digest
-        parts = {"artefacts": artefacts, "trained": recipes}
-        return {name: part for name, part in parts.items() if part}
+    def artefact_digest(self, spec: str) -> Facts:
+        """The part of a digest besides a spec: its artefact, or how it is trained."""
+        if spec in self.recipes:
+            return {"trained": {spec: self.recipes[spec].settings(self.config)}}
+        # Parsed anew: its file may have changed since the study was read.
+        digest = file_digest_of(*expand(spec))
+        return {} if digest is None else {"artefacts": {spec: digest}}

@@ -10,7 +10,7 @@ from sfumato.dp.naming import ASSUMED, BY_STRENGTH, Assumption
 from sfumato.protect.naming import bound_naming, log_rank
 from sfumato.study.choose.estimates import Study, belonging, proofs
 from sfumato.study.choose.recommend import as_protection, releases_of
-from sfumato.study.parts.kinds import proved
+from sfumato.study.measure.results import Proved
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
 
@@ -37,7 +37,7 @@ class Row:
     """
 
     protection: str
-    proof: proved.Result
+    proof: Proved
     neighbours: str | None
     whole: str | None
     naming: dict[int, str]
@@ -69,7 +69,7 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
     return Section("guarantees", "What each setting guarantees", "Guarantees", values)
 
 
-def _row(spec: str, proof: proved.Result, many: int) -> Row:
+def _row(spec: str, proof: Proved, many: int) -> Row:
     guarantee = proof.guarantee
     return Row(
         spec,
@@ -83,7 +83,7 @@ def _row(spec: str, proof: proved.Result, many: int) -> Row:
     )
 
 
-def _after_many(proof: proved.Result, many: int) -> dict[Assumption, str]:
+def _after_many(proof: Proved, many: int) -> dict[Assumption, str]:
     def chance(each: Assumption) -> float:
         stated = bound_naming(as_protection(proof), _ANY, candidates=AMONG, releases=many, assuming=each)
         return stated.chance if stated.proves else 1.0
@@ -91,7 +91,7 @@ def _after_many(proof: proved.Result, many: int) -> dict[Assumption, str]:
     return {each: f"{round_up(100 * most)}%" for each, most in _stronger(chance, many, nothing=1.0).items()}
 
 
-def _log_rank_of_many(proof: proved.Result, many: int) -> dict[Assumption, str]:
+def _log_rank_of_many(proof: Proved, many: int) -> dict[Assumption, str]:
     found = _stronger(lambda each: -_log_rank(proof, many, each), many, nothing=0.0)
     return {each: f"{-least:.3f}" for each, least in found.items()}
 
@@ -105,7 +105,7 @@ def _stronger(bound: Callable[[Assumption], float], many: int, *, nothing: float
     return proves
 
 
-def _log_rank(proof: proved.Result, releases: int = 1, assuming: Assumption = "none") -> float:
+def _log_rank(proof: Proved, releases: int = 1, assuming: Assumption = "none") -> float:
     if proof.people is None or proof.people < 2:
         return 0.0
     least = log_rank(as_protection(proof), _ANY, people=proof.people, releases=releases, assuming=assuming)

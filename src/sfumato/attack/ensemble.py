@@ -1,0 +1,190 @@
+"""All adversaries on one gallery, by numbers, values and images; the strongest, chosen on half of the people.
+
+They have photographs of the people to look for, and of others to learn from. They see releases, never the
+code that makes them: a gallery brings a function for that. Studies and audits of folders call the same.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfumato.attack import plda, reidentify
+from sfumato.attack.faces import Recognisers
+from sfumato.attack.fusion import fuse, standardise
+from sfumato.attack.reidentify import Guesses, Recogniser
+from sfumato.attack.saturation import Training
+from sfumato.attack.table import Table, by_table
+from sfumato.dp.naming import MOST_OUTPUTS
+
+GALLERY, PROBES, OTHERS, RESTORED = range(1, 5)  # streams of noise: whose photographs are released
+_LEARNED = 20_000  # releases at most to learn from
+_REDRAWN = 8  # releases of each photograph that a table counts
+
+See = Callable[[Any], Tensor]  # a release -> (N, D) numbers, or (N, C, H, W) uint8 images
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gallery:
+    """Photographs in clear, (N, C, H, W) uint8, with int64 codes of people, and how they are released."""
+
+    known: Tensor  # photographs of the people to look for
+    names: Tensor  # who is on them
+    asked: Tensor  # photographs whose releases are named
+    others: Tensor  # photographs to learn from
+    of_others: Tensor  # who is on them
+    release: Callable[[Tensor, int, int], Any]  # photographs, stream, number in it -> their release
+    noisy: bool  # whether releases of one photograph differ
+    images: bool  # whether releases are images
+    landmarks: Tensor | None = None  # of the faces on the known photographs, if recognisers need them
+    seed: int = 0
+
+    @cached_property
+    def released(self) -> Any:
+        """The releases to name."""
+        return self.release(self.asked, PROBES, 0)
+
+    def releases(self, photographs: Tensor, stream: int, copies: int, *, first: int = 0) -> list[Any]:
+        """Release photographs, from the number `first` to `copies`; once if all would be equal."""
+        numbers = range(first, copies if self.noisy else 1)
+        return [self.release(photographs, stream, number) for number in numbers]
+
+    def learn_from(self, *, most: int, copies: int) -> tuple[list[Any], Tensor]:
+        """Release the photographs of as many others as `most` releases allow, and tell who is on them."""
+        people, rows, counts = self.of_others.unique(return_inverse=True, return_counts=True)
+        order = torch.randperm(len(people), generator=torch.Generator().manual_seed(self.seed))
+        rows = torch.isin(rows, order[counts[order].cumsum(0) <= most]).nonzero().flatten()
+        copies = max(1, min(copies, most // max(1, len(rows))))
+        return self.releases(self.others[rows], OTHERS, copies), self.of_others[rows]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """What one adversary found of every release that is to be named."""
+
+    guesses: list[Guesses]  # of each of their classifiers, at least one
+    names: Tensor  # who is on each photograph of the gallery that was compared
+    verify: tuple[See, ...] = ()  # (k,) rows of releases -> (k, n) similarities to these photographs
+    faces: float | None = None  # the share of releases on which a face was found
+    trained: dict[str, Training] = field(default_factory=dict)  # by the words of the network
+    reading: str = ""  # how a release was read, as "2x2 means"
+    learned_from: int = 0  # releases of others
+    table: Table | None = None  # exact, for few outputs; the last guesses are its own
+
+
+def by_vectors(gallery: Gallery, see: See, *, copies: int) -> Compared:
+    """Compare the numbers of releases, or numbers made from them, with those of known people."""
+    known = gallery.releases(gallery.known, GALLERY, copies)
+    names, numbers = gallery.names.repeat(len(known)), torch.cat([see(each) for each in known]).double()
+    guesses = reidentify.by_numbers(numbers, names, see(gallery.released).double())
+    return Compared(guesses=[*guesses], names=names)
+
+
+def by_values(
+    gallery: Gallery,
+    ways: Callable[[Gallery], Mapping[str, See]],
+    *,
+    copies: int,
+    outputs: int | None = None,
+) -> Compared:
+    """Compare releases without a network, read in the way that names the most of the people to learn from.
+
+    Args:
+        gallery: the people.
+        ways: to read a release as (N, D) numbers, by their words.
+        copies: releases of each known photograph, if they differ.
+        outputs: how many different releases there are; None for too many to count.
+    """
+    known, asked = gallery.releases(gallery.known, GALLERY, copies), [gallery.released]
+    released, others = gallery.learn_from(most=_LEARNED, copies=copies)
+    words, see, model = plda.choose_reading(released, others, ways(gallery))
+    values, probes = torch.stack([see(each) for each in known]), see(gallery.released)
+    guesses, table = [*reidentify.by_values(values, gallery.names, probes, model)], None
+    if 0 < (outputs or 0) <= MOST_OUTPUTS:
+        known += gallery.releases(gallery.known, GALLERY, _REDRAWN, first=len(known))
+        asked += gallery.releases(gallery.asked, PROBES, _REDRAWN, first=len(asked))
+        drawn, named = (torch.stack([each.vectors() for each in some]) for some in (known, asked))
+        table = by_table(drawn, gallery.names, named, gallery.names[:1].expand(len(probes)))
+        exact = Guesses("table", *map(torch.from_numpy, (table.people, table.log_posteriors[0])))
+        # It replaces the one that counts a gallery's few copies.
+        guesses = [*(each for each in guesses if each.classifier != "table"), exact]
+    rows = torch.arange(len(gallery.names))
+
+    def verify(some: Tensor) -> Tensor:
+        assert model is not None
+        return torch.from_numpy(model.log_ratios(values, rows, probes[some])[1])
+
+    return Compared(
+        guesses=guesses,
+        names=gallery.names,
+        verify=() if model is None else (verify,),
+        reading=words.removeprefix(", on "),
+        learned_from=len(others),
+        table=table,
+    )
+
+
+def by_images(
+    gallery: Gallery, see: See, recognisers: Recognisers, static: Recogniser, *, adaptive: bool
+) -> Compared:
+    """Compare embeddings of what they see with those of clear photographs, or of released ones (adaptive)."""
+    config, known, names, landmarks = recognisers.config, gallery.known, gallery.names, gallery.landmarks
+    asked, weight, networks = see(gallery.released), 1, {"": static}
+    if adaptive:  # copies without noise are equal: one that counts as often
+        weight = 1 if gallery.noisy else config.copies
+        drawn = [see(each) for each in gallery.releases(known, GALLERY, config.copies)]
+        known, names = torch.cat(drawn), names.repeat(len(drawn))
+        landmarks = None if landmarks is None else landmarks.repeat(len(drawn), 1, 1)
+    faces = recognisers.find(asked)
+    cut, cut_asked = recognisers.cut(known, landmarks), recognisers.cut(asked, faces and faces.landmarks)
+    if adaptive and config.adaptive_steps:
+        shown = lru_cache(1)(lambda number: see(gallery.release(gallery.others, OTHERS, number)))
+        # Further training may spoil a recogniser: an adversary keeps the better one.
+        networks[", trained further"] = recognisers.train(
+            gallery.seed, static, lambda number: shown(number if gallery.noisy else 0)
+        )
+    embedded = {words: (each.embed(cut), each.embed(cut_asked)) for words, each in networks.items()}
+    if (second := recognisers.second) is not None and landmarks is not None and faces is not None:
+        theirs = second.embed(second.cut(known, landmarks))
+        embedded[", by dlib"] = theirs, second.embed(second.cut(asked, faces.landmarks))
+    named = {
+        words: reidentify.reidentify(theirs, names, probes, weight=weight)
+        for words, (theirs, probes) in embedded.items()
+    }
+    if ", by dlib" in named:
+        named[", by both networks"] = tuple(map(_add, named[""], named[", by dlib"]))
+    return Compared(
+        guesses=[
+            replace(one, classifier=one.classifier + end) for end, all_ in named.items() for one in all_
+        ],
+        names=names,
+        verify=tuple(_cosines(*pair) for pair in embedded.values()),
+        faces=faces and faces.rate,
+        trained={f"recogniser{words}": each.trained for words, each in networks.items() if each.trained},
+    )
+
+
+def _cosines(gallery: Tensor, probes: Tensor) -> See:
+    return lambda rows: probes[rows] @ gallery.T
+
+
+def _add(one: Guesses, other: Guesses) -> Guesses:
+    """Add the similarities of two networks, on one scale."""
+    return replace(one, similarities=standardise(one.similarities) + standardise(other.similarities))
+
+
+def choose(
+    guesses: Mapping[str, Guesses], truth: Tensor, *, most: int
+) -> tuple[Guesses, tuple[list[str], list[str]]]:
+    """Name each half of the people by those adversaries who name most of the other half, `most` of them.
+
+    One is the strongest; of several the scores are added, see fusion. Returns their names for the first,
+    third, ... person, and for the others.
+    """
+    identities, names = next(iter(guesses.values())).identities, list(guesses)
+    fusion = fuse(torch.stack([each.similarities for each in guesses.values()]), identities, truth, most=most)
+    first, second = ([names[number] for number in chosen] for chosen in fusion.members)
+    return Guesses("fusion", identities, fusion.similarities), (first, second)

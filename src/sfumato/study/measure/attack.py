@@ -1,0 +1,328 @@
+"""How often adversaries name the person on a release: by recognisers, by the values that travelled, or fused.
+
+Those on values know the protection, as the adaptive adversary does, and have no network: they learn the
+differences between people from releases of the training people, and compare probes with releases of the
+gallery.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sfumato import artefacts
+from sfumato.assess import recognition
+from sfumato.attack.ensemble import Compared, Gallery, See, by_images, by_values, by_vectors, choose
+from sfumato.attack.fusion import MOST, standardise
+from sfumato.attack.reidentify import Guesses
+from sfumato.attack.table import Table
+from sfumato.base.proportions import over_people
+from sfumato.errors import ConfigError
+from sfumato.study.cells import Cell, Facts, Kind, Method, method_of
+from sfumato.study.grid import StudyConfig
+from sfumato.study.lab.lab import Lab
+from sfumato.study.measure.looks import view_release
+from sfumato.study.selection import attacks_of, not_taken
+from sfumato.study.vocabulary import ATTACKS, IMAGES, release_kind
+
+# Raised when the same adversaries on values, or all together, would find more or less.
+_VALUES, _FUSION = 2, 1
+_PAIRS = 20_000_000  # at most this many pairs are verified: more would need gigabytes
+_NUMBERS = 2048  # of an image at most: larger ones as means over squares, which named no fewer people
+_SQUARE = 4  # its means are read as well, for noise on every pixel
+_QUANTILES = 64  # of each channel, for an adversary who ignores the order of the values
+
+
+def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
+    return [Cell("attack", spec, seed, (("attack", attack),)) for attack in attacks_of(config, spec)]
+
+
+def _left_out(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
+    if spec == "none" or config.task.sensitive is None:
+        return {}
+    return not_taken("attack", ATTACKS, config.attacks, spec)
+
+
+# The values that travelled
+
+
+def readings(gallery: Gallery) -> dict[str, See]:
+    """The ways to read a release as numbers, by their words.
+
+    Noise on every pixel is read as means over squares as well, which remove most of it.
+    """
+    if not gallery.images:
+        return {"": lambda released: released.vectors()}
+    channels, height, width = _planes(gallery.released).shape[1:]
+    side = next(side for side in range(1, height + width) if channels * height * width <= _NUMBERS * side**2)
+    ways = {"" if side == 1 else f", on {side}x{side} means": means(side)}
+    if gallery.noisy and gallery.released.cell == 1 and side < _SQUARE < min(height, width):
+        ways[f", on {_SQUARE}x{_SQUARE} means"] = means(_SQUARE)
+    return ways
+
+
+def means(side: int) -> See:
+    """Means over squares of that side, which are cut at the border."""
+    return lambda released: functional.avg_pool2d(
+        _planes(released), side, ceil_mode=True, count_include_pad=False
+    ).flatten(1)
+
+
+def _sort(released: Any) -> Tensor:
+    """Quantiles of each channel of an image; other numbers in order of size."""
+    if getattr(released, "kind", "pixels") not in IMAGES:
+        vectors: Tensor = released.vectors()
+        return vectors.sort(1).values
+    values = _planes(released).flatten(2).sort(2).values
+    kept = torch.linspace(0, values.shape[2] - 1, min(_QUANTILES, values.shape[2])).long()
+    return values[..., kept].flatten(1)
+
+
+def _planes(released: Any) -> Tensor:
+    """(N, C, h, w) float32 values from 0 to 1; for a mask, another channel that marks shown pixels."""
+    values: Tensor = released.values.float() / 255
+    return values if released.shown is None else torch.cat([values, released.shown.float()], 1)
+
+
+# Scores
+
+
+def score(guesses: Guesses, truth: Tensor, *, reading: str = "") -> Facts:
+    """How often a classifier is right on probes of (m,) int64 people; see results.Score."""
+    ranks = recognition.identification_ranks(guesses.similarities, guesses.identities, truth)
+    identification = recognition.identification(guesses.similarities, guesses.identities, truth)
+    judged = {"classifier": guesses.classifier, **asdict(identification), "hits": hits(ranks <= 1, truth)}
+    return {**judged, "reading": reading} if reading else judged
+
+
+def hits(right: Tensor, who: Tensor) -> list[float]:
+    """How many of each person are named correctly; of `right` that are shares, their sums. -> (P,).
+
+    `right` is (m,) bool, or shares; `who` is (m,) int64 codes.
+    """
+    people, rows = who.unique(return_inverse=True)
+    counted: list[float] = torch.zeros(len(people)).double().index_add(0, rows, right.double()).tolist()
+    return counted
+
+
+def _exact(table: Table, truth: Tensor) -> Facts:
+    """The score of the exact table, with its 95% interval over people: a probe's releases count as one."""
+    right = table.success(table.log_posteriors, truth.numpy()).mean(0)
+    counted = hits(torch.from_numpy(right), truth)
+    low, high = over_people(counted, truth.unique(return_counts=True)[1].tolist())
+    share = {"top1": float(right.mean()), "low": low, "high": high}
+    return {"classifier": "table", **share, "in_sample": table.in_sample, "hits": counted}
+
+
+def _verify(compared: Compared, truth: Tensor) -> Facts:
+    """How well they tell whether a gallery photograph and a probe show the same person, in the best way."""
+    names, judged = compared.names, []
+    rows = torch.arange(len(truth))[:: max(1, len(names) * len(truth) // _PAIRS)]
+    same = (truth[rows, None] == names).flatten()
+    for similarities in compared.verify:
+        made = recognition.verification(similarities(rows).flatten(), same)
+        accepted = {f"tar_at_far_{rate}": share for rate, share in made.tar_at_far.items()}
+        judged.append({"verification_auc": made.auc, **accepted})
+    return max(judged, key=lambda facts: facts["verification_auc"], default={})
+
+
+def _outcome(scores: list[Facts], names: Tensor, truth: Tensor, *, gallery: int) -> Facts:
+    """The result of an attack with `gallery` photographs of people, whose codes are `names`."""
+    return {
+        "scores": scores,
+        "chance": recognition.chance(truth),
+        "identities": len(names.unique()),
+        "gallery": gallery,
+        "probes": len(truth),
+        "people": truth.unique(return_counts=True)[1].tolist(),
+    }
+
+
+# The adversaries of a study
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The similarities that one attack found for every probe."""
+
+    result: Facts  # see results.Attack
+    classifiers: tuple[str, ...]  # names of k ways to compare
+    identities: Tensor  # (I,) int64 code of each column, ascending
+    similarities: Tensor  # (k, m, I) float16, of each probe to each identity; standardised
+
+    @classmethod
+    def of(cls, result: Facts, guesses: Sequence[Guesses]) -> "Comparison":
+        """Joins all classifiers of an attack, at least one, which name the same people."""
+        similarities = torch.stack([standardise(made.similarities).half() for made in guesses])
+        names = tuple(made.classifier for made in guesses)
+        return cls(result, names, guesses[0].identities, similarities)
+
+
+def compare_vectors(lab: Lab, cell: Cell, see: See) -> Comparison:
+    """Compares the numbers of releases, or (N, D) numbers made from them, with those of known people."""
+    gallery, truth = lab.adversaries.gallery(cell)
+    compared = by_vectors(gallery, see, copies=lab.config.adversary.copies)
+    scores = [score(made, truth) for made in compared.guesses]
+    facts = _outcome(scores, compared.names, truth, gallery=len(gallery.known))
+    return Comparison.of({**facts, "faces_found": None}, compared.guesses)
+
+
+def compare_values(
+    lab: Lab, cell: Cell, ways: Callable[[Gallery], Mapping[str, See]] = readings
+) -> Comparison:
+    """Compares releases without a network, read in the best of some ways; see ensemble.by_values."""
+    gallery, truth = lab.adversaries.gallery(cell)
+    outputs = getattr(lab.protection(cell), "outputs", None)
+    made = by_values(gallery, ways, copies=lab.config.adversary.copies, outputs=outputs)
+    plain = made.guesses if made.table is None else made.guesses[:-1]
+    scores = [score(each, truth, reading=made.reading) for each in plain]
+    scores += [] if made.table is None else [_exact(made.table, truth)]
+    result = {
+        **_outcome(scores, gallery.names, truth, gallery=len(gallery.known)),
+        **_verify(made, truth),
+        "learned_from": made.learned_from,
+    }
+    return Comparison.of(result, made.guesses)
+
+
+def _compare_images(lab: Lab, cell: Cell) -> Comparison:
+    words, adversaries = ATTACKS[cell.subject], lab.adversaries
+    if words.view == "released" and release_kind(cell.protection) not in IMAGES:
+        return compare_vectors(lab, cell, lambda released: released.vectors())
+    gallery, truth = adversaries.gallery(cell, faces=True)
+    made = by_images(
+        gallery,
+        lambda released: view_release(lab, cell, released, words.view),
+        adversaries.recognisers,
+        adversaries.static(cell.seed),
+        adaptive=words.adaptive,
+    )
+    trained = dict(made.trained)
+    if words.view == "restored" and (training := adversaries.undoer(cell).trained) is not None:
+        trained["restorer"] = training
+    scores = [score(each, truth) for each in made.guesses]
+    result = {
+        **_outcome(scores, made.names, truth, gallery=len(gallery.known)),
+        **_verify(made, truth),
+        "faces_found": made.faces,
+        "trained": [
+            {"network": name, **asdict(each), "curve": [list(point) for point in each.curve]}
+            for name, each in trained.items()
+        ],
+    }
+    return Comparison.of(result, made.guesses)
+
+
+def _recogniser_settings(lab: Lab, cell: Cell) -> Facts:
+    view = ATTACKS[cell.subject].view
+    decided = lab.adversaries.settings(lab.config.adversary)
+    if view == "restored":
+        decided |= lab.adversaries.undoing(cell.protection)
+    if view == "denoised":
+        decided |= lab.training_settings()
+    return decided
+
+
+def values_settings(lab: Lab, cell: Cell) -> Facts:
+    """The settings that decide the figures of an attack on values."""
+    adversary = lab.config.adversary
+    known = {name: getattr(adversary, name) for name in ("gallery", "probes", "copies")}
+    return {"sensitive": lab.adversaries.sensitive, "values": _VALUES, **known}
+
+
+def _once(
+    compare: Callable[[Lab, Cell], Comparison], settings: Callable[[Lab, Cell], Facts]
+) -> Callable[[Lab, Cell], Comparison]:
+    """A comparison that is made once, by the first cell that needs it, and kept if the study fuses attacks.
+
+    Raises BusyError if another process is making it.
+    """
+
+    def compare_once(lab: Lab, cell: Cell) -> Comparison:
+        if not any(ATTACKS[name].fuses for name in attacks_of(lab.config, cell.protection)):
+            return compare(lab, cell)
+
+        def make(path: Path) -> None:
+            made = compare(lab, cell)
+            card = {"kind": "comparison", "classifiers": made.classifiers, "result": made.result}
+            tensors = {"identities": made.identities, "similarities": made.similarities}
+            artefacts.save(path, tensors, card)
+
+        def read(path: Path) -> Comparison:
+            tensors, card = artefacts.load(path, kind="comparison")
+            return Comparison(card["result"], tuple(card["classifiers"]), **tensors)
+
+        decided = {"cell": lab.digest(cell, settings(lab, cell))}
+        return lab.models.once("comparison", decided, make, read, keep=False)
+
+    return compare_once
+
+
+def _fused(lab: Lab, cell: Cell) -> Iterator[tuple[Cell, Method]]:
+    """The cells of the attacks to fuse, with the attacks."""
+    for name in attacks_of(lab.config, cell.protection):
+        if not ATTACKS[name].fuses:
+            yield replace(cell, which=(("attack", name),)), method_of(ATTACKS[name])
+
+
+def _fusion_settings(lab: Lab, cell: Cell) -> Facts:
+    of = {cell.subject: each.settings(lab, cell) for cell, each in _fused(lab, cell)}
+    return {"fusion": _FUSION, "of": of}
+
+
+def _measure_fusion(lab: Lab, cell: Cell) -> Facts:
+    """Looks for everybody by all attacks together; see attack.fusion.
+
+    Raises BusyError if another process is making one of them.
+    """
+    compared = {
+        other.subject: each.compared(lab, other)
+        for other, each in _fused(lab, cell)
+        if each.compared is not None
+    }
+    if not compared:
+        raise ConfigError(
+            f"{cell.subject}: no other adversary of the study says how alike people are: give their "
+            f"cells.Method `compared`, or leave {cell.subject} out"
+        )
+    gallery, truth = lab.adversaries.gallery(cell)
+    identities = gallery.names.unique()
+    guesses = {
+        f"{name}: {way}": Guesses(way, identities, similarities)
+        for name, made in compared.items()
+        for way, similarities in zip(made.classifiers, made.similarities, strict=True)
+    }
+    fusion, members = choose(guesses, truth, most=MOST)
+    scores = [score(fusion, truth)]
+    networks = [network for made in compared.values() for network in made.result.get("trained", ())]
+    return {
+        **_outcome(scores, gallery.names, truth, gallery=len(gallery.known)),
+        "trained": [network for number, network in enumerate(networks) if network not in networks[:number]],
+        "members": list(members),
+    }
+
+
+compare_images_once = _once(_compare_images, _recogniser_settings)
+compare_values_once = _once(compare_values, values_settings)
+RECOGNISER = Method(
+    _recogniser_settings,
+    lambda lab, cell: compare_images_once(lab, cell).result,
+    compared=compare_images_once,
+)
+VALUES = Method(
+    values_settings, lambda lab, cell: compare_values_once(lab, cell).result, compared=compare_values_once
+)
+SORTED = Method(
+    values_settings, lambda lab, cell: compare_values(lab, cell, lambda gallery: {"": _sort}).result
+)
+FUSED = Method(_fusion_settings, _measure_fusion)
+ATTACK = Kind(
+    _cells,
+    lambda lab, cell: method_of(ATTACKS[cell.subject]).settings(lab, cell),
+    lambda lab, cell: method_of(ATTACKS[cell.subject]).measure(lab, cell),
+    _left_out,
+)

@@ -1,1 +1,0 @@
-"""The parts of a study: kinds of cells, attacks, learners, and protections that it trains."""
