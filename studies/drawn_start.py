@@ -21,6 +21,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,7 @@ def train(
     return model
 
 
+@cache
 def _drawn(config: StartConfig) -> dict[str, LabelledImages]:
     """The three worlds, in colour."""
     seed = config.world

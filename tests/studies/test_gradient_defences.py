@@ -27,9 +27,6 @@ CHANGES = {
 }
 
 
-# Any change
-
-
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_names_shapes_and_types_stay_and_what_came_in_does_too(change):
     gradients = some() | {"half": torch.randn(3, 3, generator=seeded(), dtype=torch.float64)}
@@ -40,9 +37,6 @@ def test_names_shapes_and_types_stay_and_what_came_in_does_too(change):
         assert (after[name].shape, after[name].dtype) == (was.shape, was.dtype)
         assert torch.equal(gradients[name], was)
         assert not torch.equal(after[name], was)
-
-
-# Pruning
 
 
 @pytest.mark.parametrize("share", [0.0, 0.29, 0.5, 0.9, 0.99])
@@ -68,9 +62,6 @@ def test_as_many_entries_go_as_are_whole(values: list[float], share: float, kept
     assert prune({"bias": torch.tensor(values)}, share=share)["bias"].tolist() == kept
 
 
-# Noise
-
-
 @pytest.mark.parametrize(
     ("add", "distribution"),
     [(add_gaussian, norm(scale=0.3)), (add_laplacian, laplace(scale=0.3 / math.sqrt(2)))],
@@ -89,9 +80,6 @@ def test_noise_repeats_by_its_seed_and_is_another_for_each_tensor_and_none_of_no
     assert not torch.equal(first["one"], third["one"])
     assert not torch.equal(first["one"], first["other"])
     assert not add(equal, scale=0, generator=seeded())["one"].any()
-
-
-# Clipping with noise
 
 
 def by_hand(gradients: dict[str, torch.Tensor], clipping_norm: float) -> dict[str, torch.Tensor]:
@@ -117,10 +105,8 @@ def test_one_example_moves_the_sum_by_no_more_than_the_norm():
     gradients = some(6)
     larger = {k: torch.cat([100 * v[:1], v[1:]]) for k, v in gradients.items()}
     without = {k: torch.cat([0 * v[:1], v[1:]]) for k, v in gradients.items()}
-    one, other = (
-        clip_and_noise(each, clipping_norm=2.0, noise_multiplier=0, generator=seeded())
-        for each in (larger, without)
-    )
+    how = {"clipping_norm": 2.0, "noise_multiplier": 0, "generator": seeded()}
+    one, other = (clip_and_noise(each, **how) for each in (larger, without))
     moved = math.sqrt(sum((one[k] - other[k]).square().sum().item() for k in one)) * 6
     assert moved == pytest.approx(2.0, rel=1e-4)
 
