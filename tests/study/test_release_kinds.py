@@ -23,7 +23,7 @@ from sfumato.study import cells as kinds
 from sfumato.study import grid, records, report, run, vocabulary
 from sfumato.study.cells import Cell
 from sfumato.study.choose import use
-from sfumato.study.choose.results import mandatory_attacks, percent
+from sfumato.study.choose.figures import mandatory_attacks, percent
 from sfumato.study.lab.lab import Lab, Progress
 from sfumato.study.measure import looks
 

@@ -25,7 +25,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from sfumato.study.choose.results import Estimate, Pair, Results, Setting, Study, percent
+from sfumato.study.choose.figures import Estimate, Pair, Setting, Study, percent
+from sfumato.study.choose.results import Results
 from sfumato.study.vocabulary import (
     ADVERSARY_LOOKS,
     ATTACKS,
