@@ -5,7 +5,7 @@ It states figures and their limits. Whether they are low enough is a legal quest
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -68,7 +68,7 @@ def of_audit(report: Report) -> Case:
         roles=(
             ("Audited", f"{report.subject}. {report.sentence}"),
             ("Recipient", "Not a part of this audit: the controller names it."),
-            ("Intruder", f"{_capital(intruders)}."),
+            ("Intruder", f"{intruders[:1].upper()}{intruders[1:]}."),
         ),
         risks=report.risks,
         proof=" ".join(proofs) or "Nothing is proved: other adversaries may find more.",
@@ -104,7 +104,7 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
         for n in counts
     }
     missing = [key for key, each in judged.items() if each.verdict == "not measured"]
-    gaps = [(f"{_capital(kind)} from {_count(n)}", "no figure") for kind, n in missing]
+    gaps = [(f"{kind.capitalize()} from {_count(n)}", "no figure") for kind, n in missing]
     with _CLAUSES.open(encoding="utf-8", newline="") as file:
         heading, *clauses = csv.reader(file)
     first = "Nobody is trusted but the device that holds the originals."
@@ -134,7 +134,7 @@ def _section(
     title: str, sentence: str, columns: Sequence[str] = (), rows: Sequence[Sequence[str]] = ()
 ) -> Finding:
     table = Table(tuple(columns), tuple(map(tuple, rows))) if rows else None
-    return Finding(_name(title), title, None, sentence, table)
+    return Finding(title.lower().replace(" ", "-"), title, None, sentence, table)
 
 
 def _judge(risks: Sequence[Risk], threshold: float) -> _Judgement:
@@ -170,7 +170,7 @@ def _summarise(judged: _Judged) -> str:
         for (kind, n), each in judged.items():
             if each.verdict == verdict:
                 begun = f"{parts[kind]}, " if kind in parts else f"{kind} "
-                parts[kind] = begun + _join(f"from {_count(n)}", each.figure)
+                parts[kind] = begun + f"from {_count(n)}: {each.figure}".removesuffix(": ")
         sentences += [f"{words}: {'; '.join(parts.values())}."] if parts else []
     return " ".join(sentences)
 
@@ -180,7 +180,8 @@ def _show_all(risks: Sequence[Risk], judged: _Judged) -> Finding:
     rows = []
     for kind in _KINDS:
         worst = [risk.worst for risk in risks if risk.kind == kind and risk.worst is not None]
-        cells = (_join(judged[kind, n].verdict, judged[kind, n].figure) for n in RELEASES)
+        of_kind = (judged[kind, n] for n in RELEASES)
+        cells = (f"{each.verdict}: {each.figure}".removesuffix(": ") for each in of_kind)
         rows.append((kind, *cells, _show(percent, max(worst, default=None))))
     sentence = "The highest figure of all adversaries; for inference the share beyond guessing."
     columns = ("risk", *(f"from {_count(n)}" for n in RELEASES), "worst person")
@@ -202,7 +203,8 @@ def _find(kind: Kind, risks: Sequence[Risk], judged: _Judged, threshold: float) 
         words += "beyond the control, (right - control) / (1 - control)."
     table = _tabulate(mine, beyond) if mine else None
     figures = {"threshold": threshold, "verdicts": {str(n): each.verdict for n, each in verdicts.items()}}
-    return Finding(_name(kind), _capital(kind), verdict, words, table, figures=figures)
+    section = _section(kind.capitalize(), words)
+    return replace(section, verdict=verdict, table=table, figures=figures)
 
 
 def _tabulate(risks: Sequence[Risk], beyond: bool) -> Table:
@@ -231,17 +233,5 @@ def _show(words: Callable[[Any], str], value: Any) -> str:
     return "–" if value is None else words(value)
 
 
-def _join(words: str, figure: str) -> str:
-    return f"{words}: {figure}" if figure else words
-
-
 def _count(releases: int) -> str:
     return f"{releases} release{'s' * (releases != 1)}"
-
-
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
-
-
-def _name(title: str) -> str:
-    return title.lower().replace(" ", "-")

@@ -160,7 +160,7 @@ class Form:
     outputs: int | None = None  # the number of different releases, if it is small
     remedy: bool = True  # whether it is meant to protect
     without: tuple[str, ...] = ()  # the names of numbers that it leaves out
-    named: Mapping[int, Named] = field(default_factory=dict)
+    named: dict[int, Named] = field(default_factory=dict)
     kept: float = 0.0  # right guesses, or neighbours
     keeps: bool = True  # more than a guess, by an interval
     alone: Named | None = None  # by what it leaves out

@@ -121,7 +121,7 @@ def _audit_names(listing: Listing, known: Source, spec: str, config: NamingConfi
     return Report(
         audit="re-identification",
         subject=f"{len(asked.files):,} releases, {len(set(photographs.people)):,} known people",
-        sentence=f"{found[0].sentence}{_add(outcome)}",
+        sentence="; ".join(filter(None, (found[0].sentence, outcome.words))),
         findings=(*found, *outcome.findings()),
         limits=_LIMITS + (() if spec != "none" else (_UNKNOWN,)),
         risks=risks,
@@ -201,7 +201,8 @@ _SUB_FOLDERS = (
 
 
 def _sentence(leaks: Sequence[str], blind: bool, outcome: Outcome) -> str:
-    worst, rest = [words for name, (words, _) in _LEAKS.items() if name in leaks], _add(outcome)
+    worst = [words for name, (words, _) in _LEAKS.items() if name in leaks]
+    rest = f"; {outcome.words}" if outcome.left_out else ""
     if worst:
         worst += ["nobody looked for faces"] if blind else []
         return f"Do not pass this folder on as it is: {'; '.join(worst)}{rest}."
@@ -209,10 +210,6 @@ def _sentence(leaks: Sequence[str], blind: bool, outcome: Outcome) -> str:
         return "No attempt found people in this folder, which proves nothing."
     faces_of = ", where nobody looked for faces," if blind else ""
     return f"In what was looked at{faces_of} no attempt found people, which proves nothing{rest}."
-
-
-def _add(outcome: Outcome) -> str:
-    return f"; {outcome.words}" if outcome.left_out else ""
 
 
 def _detector(weights: Path | None) -> Detect | None:
@@ -249,17 +246,11 @@ def _guess(seen: Sequence[Seen]) -> str:
 
 def _release(spec: str) -> Release | None:
     """Make releases of one picture in its own size; None for no copies, and for networks of a fixed size."""
-    if spec == "none":
-        return None
     parsed = protect.parse(spec, takes=KINDS)
-    if hasattr(parsed, "artefact"):
+    if spec == "none" or hasattr(parsed, "artefact"):
         return None
-
-    def release(picture: torch.Tensor) -> list[torch.Tensor]:
-        draws = [seeded_noise(0, number) for number in range(_COPIES if parsed.draws_noise else 1)]
-        return [parsed.release(picture[None], noise).images()[0] for noise in draws]
-
-    return release
+    copies = range(_COPIES if parsed.draws_noise else 1)
+    return lambda one: [parsed.release(one[None], seeded_noise(0, copy)).images()[0] for copy in copies]
 
 
 def see(file: Listed, number: int, picture: Tensor, detect: Detect | None, crops: int) -> Seen:
@@ -337,10 +328,10 @@ def _shows(picture: Tensor, box: Box) -> bool:
     top, bottom, left, right = box
     down, across = (bottom - top) // 4, (right - left) // 4
     middle = picture[:, top + down : bottom - down, left + across : right - across].flatten(1).float()
-    differs = (
-        (middle - middle.median(1, keepdim=True).values).abs().amax(0) > _FLAT if middle.numel() else None
-    )
-    return differs is None or bool(differs.float().mean() > 0.5)
+    if not middle.numel():
+        return True
+    differs = (middle - middle.median(1, keepdim=True).values).abs().amax(0) > _FLAT
+    return bool(differs.float().mean() > 0.5)
 
 
 def _reduce(picture: Tensor) -> Tensor:
