@@ -18,14 +18,11 @@ from drawn_start import scenes
 from matplotlib.figure import Figure
 from PIL import Image
 from results_page import engine, flat
-from results_page.reading import ROOT
 
 from sfumato import data, images
 from sfumato.cli.data import contact_sheet
 from sfumato.study import report, vocabulary
-from sfumato.study.report.charts.drawing import axes_of, style
-from sfumato.study.report.charts.embeddings import scatter
-from sfumato.study.report.charts.labels import place_labels
+from sfumato.study.report.charts import axes_of, place_labels, style
 
 PICTURES = Path(__file__).parents[1] / "docs" / "images"
 # One face of the demo: as it is, at three strengths of protections of pixels, and as a code.
@@ -173,38 +170,6 @@ def _draw(axes: Any, picture: str | None, words: str) -> None:
     axes.imshow(torch.tensor(bits).view(side, side).numpy(), cmap="gray", interpolation="nearest")
 
 
-def embeddings_picture(name: str, path: Path) -> None:
-    """t-SNE of what the models of a study make of test images; below each protection that of the denoiser.
-
-    Its points lie under runs/ and are not committed: where they are not there, the picture stays as it is.
-
-    Source: Parnami et al. 2022, Fig. 7.
-    """
-    if not (ROOT / "runs" / name).exists():
-        return
-    study = engine.load(ROOT / "runs" / name)
-    drawn = {
-        (record.cell.protection, record.cell.learner): record.result
-        for record in study.records
-        if record.kind == "embeddings"
-    }
-    if not drawn:  # a run that was restored
-        return
-    with style():
-        figure = Figure(figsize=(10.4, 4.4))
-        grid = figure.subplots(2, 1 + len(study.specs))
-        for row, learner in enumerate(("protected", "denoised")):
-            for axes, spec in zip(grid[row], ("none", *study.specs), strict=True):
-                result = drawn.get((spec, "clean" if spec == "none" and row == 0 else learner))
-                if result is None:
-                    axes.set_axis_off()
-                    continue
-                scatter(axes, result)
-                axes.set_title("clean" if spec == "none" else f"{spec}\n{learner}", fontsize=9)
-        figure.subplots_adjust(left=0.01, right=0.99, top=0.91, bottom=0.01, wspace=0.06, hspace=0.24)
-        figure.savefig(path, facecolor="white", metadata={"Date": None})
-
-
 def report_picture(name: str, path: Path, browser: str) -> None:
     """The head of a study's report, as a browser shows it."""
     with tempfile.TemporaryDirectory() as folder:
@@ -254,7 +219,6 @@ def main() -> None:
     report_picture("demo", PICTURES / "report.png", browser)
     for name in ("faces", "lfw"):
         features_picture(name, PICTURES / f"features-{name}.png")
-    embeddings_picture("lfw-resnet12-models", PICTURES / "embeddings.svg")
     norms_picture(PICTURES / "norms.svg")
 
 
