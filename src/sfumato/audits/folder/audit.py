@@ -26,9 +26,7 @@ from sfumato.networks.faces.finding import WEIGHTS
 from sfumato.protect.region import Box, Region, disjoint, overlap
 from sfumato.protect.release import IMAGES, KINDS, kind_of
 
-Detect = Callable[[Tensor], list[Box]]
-"""Finds the boxes of faces on a (3, H, W) uint8 picture."""
-
+Detect = Callable[[Tensor], list[Box]]  # finds the boxes of faces on a (3, H, W) uint8 picture
 _COPIES = 4  # of each known photograph, if a protection draws noise
 _SHOWN, _SIDE = 6, 192  # pictures of a finding, and the longest side of each
 _FLAT = 4.0  # grey levels from the middle one: a colour
@@ -43,7 +41,7 @@ class Seen:
     look: Look  # the protection that it looks like
     faces: list[Box] | None  # that a detector finds, but for those of one colour; None without a detector
     metadata: list[str] | None  # in words; None for further pictures, releases and videos
-    crops: list[Tensor]  # some of the faces
+    crops: list[Tensor]  # some of the faces, small copies: a part of a picture holds all of it in memory
     side: int  # the shorter one in pixels
 
 
@@ -148,16 +146,14 @@ def _read_both(
     common: dict[str, Any] = {"size": config.size, "outcome": Outcome()}  # they were counted before
     parts = {each.file: disjoint([*each.look.parts, *(each.faces or ())]) for each in seen if not each.number}
     some = [file for file in files if parts.get(file.name)] if _are_scenes(seen) else []
-    if not some:
-        asked = pictures.read_pictures(files, listing.root, every=True, **common)
-        return _read_known(known, spec, config, outcome), asked, spec
+    find: Boxes | None = (lambda file, _: parts[file.name]) if some else None
+    asked = pictures.read_pictures(some or files, listing.root, boxes=find, every=not some, **common)
 
-    def first_face(_: Listed, picture: torch.Tensor) -> list[Box]:
-        boxes = detect(picture) if detect else []
-        return [max(boxes or [(0, picture.shape[1], 0, picture.shape[2])], key=lambda box: box[1] - box[0])]
+    def first_face(_: Listed, picture: Tensor) -> list[Box]:
+        found = detect(picture) if detect else []
+        return [max(found or [(0, picture.shape[1], 0, picture.shape[2])], key=lambda box: box[1] - box[0])]
 
-    asked = pictures.read_pictures(some, listing.root, boxes=lambda file, _: parts[file.name], **common)
-    return _read_known(known, spec, config, outcome, first_face if detect else None), asked, spec
+    return _read_known(known, spec, config, outcome, first_face if some and detect else None), asked, spec
 
 
 # By findings that leak, the worst first: the words of the first sentence, and the cure.
@@ -258,7 +254,8 @@ def see(file: Listed, number: int, picture: Tensor, detect: Detect | None, crops
     first = number == 0 and is_image(file.path)
     metadata = metadata_of(read_regular(file.path, MAX_BYTES)) if first else None
     faces = None if detect is None else [box for box in detect(picture) if _shows(picture, box)]
-    shown = [_reduce(cut(picture, box)) for box in (faces or [])[:crops]]
+    parts = [cut(picture, box) for box in (faces or [])[:crops]]
+    shown = [torch.from_numpy(resize(part.numpy(), min(_SIDE, part.shape[1]))) for part in parts]
     return Seen(file.name, number, look(picture), faces, metadata, shown, min(picture.shape[1:]))
 
 
@@ -332,11 +329,6 @@ def _shows(picture: Tensor, box: Box) -> bool:
         return True
     differs = (middle - middle.median(1, keepdim=True).values).abs().amax(0) > _FLAT
     return bool(differs.float().mean() > 0.5)
-
-
-def _reduce(picture: Tensor) -> Tensor:
-    """Copy a square picture for a page: a part of a large one would hold all of it in memory."""
-    return torch.from_numpy(resize(picture.numpy(), _SIDE)) if picture.shape[1] > _SIDE else picture.clone()
 
 
 def protection(seen: Sequence[Seen]) -> Finding:
