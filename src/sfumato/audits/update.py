@@ -6,7 +6,7 @@ Its model is opened by a name. A file of weights cannot run code; your own archi
 import copy
 import math
 import runpy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -329,26 +329,23 @@ def _sentence(case: _Case, found: Mapping[str, Finding]) -> str:
     return f"No image came back, but {read}nothing is proved: add noise before you rely on it."
 
 
-def _changes(update: Update, found: Mapping[str, Finding]) -> list[str]:
+def _changes(update: Update, found: Mapping[str, Finding]) -> Iterator[str]:
     leaks = {name for name in found if found[name].verdict == "leaks"}
-    little = update.noise is not None and found["bound"].verdict != "bounded"
-    advice = {
-        "Take models from a party that clients trust, and let each client audit a model first.": (
-            "imprint" in leaks
-        ),
-        "Train with DP-SGD, such as Opacus, and audit again with its noise: nothing else proves anything.": (
-            update.noise is None
-        ),
-        "Add more noise, or make fewer steps between updates: the bound says little as it is.": little,
-        "Begin the network with a convolution, not with a linear layer: that prevents exact reading, and "
-        "nothing else.": "exact" in leaks,
-        "Add updates up before the server sees them (secure aggregation): then it reads a batch of all "
-        "clients together.": bool(leaks & {"exact", "search", "labels"}),
-        "Train on more images before an update is sent; a search finds fewer of them.": (
-            "search" in leaks and update.training.images < 8
-        ),
-    }
-    return [sentence for sentence, applies in advice.items() if applies]
+    if "imprint" in leaks:
+        yield "Take models from a party that clients trust, and let each client audit a model first."
+    if update.noise is None:
+        proves = "nothing else proves anything"
+        yield f"Train with DP-SGD, such as Opacus, and audit again with its noise: {proves}."
+    elif found["bound"].verdict != "bounded":
+        yield "Add more noise, or make fewer steps between updates: the bound says little as it is."
+    if "exact" in leaks:
+        prevents = "that prevents exact reading, and nothing else"
+        yield f"Begin the network with a convolution, not with a linear layer: {prevents}."
+    if leaks & {"exact", "search", "labels"}:
+        reads = "then it reads a batch of all clients together"
+        yield f"Add updates up before the server sees them (secure aggregation): {reads}."
+    if "search" in leaks and update.training.images < 8:
+        yield "Train on more images before an update is sent; a search finds fewer of them."
 
 
 def _limits(case: _Case, decay: tuple[float, float]) -> list[str]:
