@@ -23,8 +23,7 @@ from results_page import engine
 from sfumato import data, images
 from sfumato.cli.data import contact_sheet
 from sfumato.study import report, vocabulary
-from sfumato.study.report.charts.drawing import axes_of, style
-from sfumato.study.report.charts.labels import place_labels
+from sfumato.study.report.charts import axes_of, place_labels, style
 
 PICTURES = Path(__file__).parents[1] / "docs" / "images"
 # One face of the demo: as it is, at three strengths of protections of pixels, and as a code.
@@ -156,6 +155,9 @@ def main() -> None:
     frontier_picture("lfw-hats", PICTURES / "frontier.svg")
     strengths_picture("demo", PICTURES / "strengths.png")
     report_picture("demo", PICTURES / "report.png", browser)
+    for name in ("faces", "lfw"):
+        features_picture(name, PICTURES / f"features-{name}.png")
+    norms_picture(PICTURES / "norms.svg")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 from sfumato.audits.findings import Finding, Kind, Report, Risk, Table, Verdict, interval
 from sfumato.dp.guarantee import round_up
 from sfumato.errors import ConfigError
-from sfumato.study.choose.estimates import percent
+from sfumato.study.choose.results import percent
 
 THRESHOLD = 0.09
 """The probability of re-identification that EMA Policy 0070 and Health Canada (PRCI) accept, 1 in 11."""

@@ -12,14 +12,18 @@ from sfumato.audits.findings import Risk, interval, worst_of
 from sfumato.base.proportions import over_people
 from sfumato.errors import ConfigError
 from sfumato.protect.naming import bound_naming
-from sfumato.study.choose import estimates
-from sfumato.study.choose.estimates import Estimate, Study, belonging, percent
-from sfumato.study.choose.frontier import not_tried_on
-from sfumato.study.choose.recommend import as_protection, describe_proof, recommend
+from sfumato.study.choose.recommend import as_protection, describe_proof, what_leaves
+from sfumato.study.choose.results import (
+    Estimate,
+    Results,
+    cell_name,
+    estimate_of,
+    learner_in_words,
+    percent,
+)
 from sfumato.study.hits import join
 from sfumato.study.measure.results import Proved
 from sfumato.study.records import Record
-from sfumato.study.report.answers import what_leaves
 from sfumato.study.vocabulary import ATTACKS
 
 _FALSE_ALARMS, _ACCEPTED = 0.01, "tar_at_far_1e-2"  # at which pairs and sets are accepted as one person's
@@ -45,8 +49,7 @@ _BY_TABLE = (
 
 
 def read_case(
-    study: Study,
-    records: Sequence[Record],
+    results: Results,
     path: Path,
     *,
     protection: str | None,
@@ -58,7 +61,7 @@ def read_case(
 
     Raises ConfigError: the study has no such setting, or recommends none.
     """
-    advice = recommend(study, records)
+    study, advice = results.study, results.advice
     recommended = advice.setting.protection if advice.setting else None
     spec = protection or recommended
     if spec is None:
@@ -67,8 +70,8 @@ def read_case(
     if spec not in study["protections"]:
         names = ", ".join(study["protections"])
         raise ConfigError(f"--protection {spec}: the study has {names}: name one of these")
-    mine = [record for record in belonging(study, records) if record.cell.protection == spec]
-    proof, data = estimates.proofs(study, records).get(spec), study["data"]
+    mine = [record for record in results.records if record.cell.protection == spec]
+    proof, data = results.proofs.get(spec), study["data"]
     counted = [record.result.identities for record in mine if record.kind == "attack"]
     people = max(counted, default=proof.people if proof else None)
     _, height, width = data["shape"]
@@ -91,13 +94,13 @@ def read_case(
             *by_table,
         ),
         risks=(
-            *_of_many(study, records, mine, proof, spec),
-            *_of_one(study, records, mine, proof, spec),
-            *_of_labels(study, mine, people),
+            *_of_many(results, mine, proof, spec),
+            *_of_one(results, mine, proof, spec),
+            *_of_labels(results, mine, people),
         ),
         proof=describe_proof(proof),
-        utility=_utility(study, records, spec),
-        untested=tuple(_list_gaps(study, records, mine, spec)),
+        utility=_utility(results, spec),
+        untested=tuple(_list_gaps(results, mine, spec)),
         origin=(
             ("command, with the file of the study", f"sfumato study run {study['name']}.yaml"),
             ("command", f"sfumato study report {quote(path.name)} --for dpo {options}"),
@@ -132,17 +135,15 @@ def _accepts(secret: str, releases: int, share: float, words: str, **known: Any)
     return Risk("linkability", secret, releases, adversary, rate, _FALSE_ALARMS, **known)
 
 
-def _of_many(
-    study: Study, records: Sequence[Record], mine: Sequence[Record], proof: Proved | None, spec: str
-) -> Iterable[Risk]:
+def _of_many(results: Results, mine: Sequence[Record], proof: Proved | None, spec: str) -> Iterable[Risk]:
     """Naming, linking two services and recognising, from several releases."""
-    curve = estimates.curves(study, records).get(spec)
+    curve = results.curves.get(spec)
     every = [point for record in mine if record.kind == "many" for point in record.result.points]
     for n in RELEASES:
         point, points = curve and curve.after(n), [each for each in every if each.releases == n]
         if not point:
             continue
-        panel, chance, secret = round(1 / point.chance), point.chance, study["task"]["sensitive"]
+        panel, chance, secret = round(1 / point.chance), point.chance, results.study["task"]["sensitive"]
         chosen = " or ".join(dict.fromkeys(name for each in points for name in each.chosen))
         known: dict[str, Any] = {"people": len(point.hits.probes), "source": _source(mine, "many")}
         worst = worst_of([rate for each in points for rate in each.named])
@@ -155,74 +156,68 @@ def _of_many(
         yield _accepts(secret, n, point.accepted, "adversary who accepts a set", **known)
 
 
-def _of_one(
-    study: Study, records: Sequence[Record], mine: Sequence[Record], proof: Proved | None, spec: str
-) -> Iterable[Risk]:
+def _of_one(results: Results, mine: Sequence[Record], proof: Proved | None, spec: str) -> Iterable[Risk]:
     """Naming and verification by every attack of the study, and the attributes that it wants hidden."""
-    found = {**estimates.risks(study, records), **estimates.inferences(study, records)}
-    for (protection, name), risk in found.items():
+    for (protection, name), risk in {**results.risks, **results.inferences}.items():
         if protection != spec:
             continue
-        infers = isinstance(risk, estimates.Inference)
-        record, rates = "inference" if infers else "attack", risk.strongest.rates
+        record, rates = "inference" if risk.infers else "attack", risk.strongest.rates
         known: dict[str, Any] = {"people": len(rates), "source": _source(mine, record, name)}
         known |= worst_of(rates)
-        if infers:
+        if risk.infers:
             yield Risk("inference", name, 1, risk.adversary, risk.top1, risk.chance, **known)
             continue
-        secret, bound = study["task"]["sensitive"], _bound(proof, risk.chance, 1)
+        secret, bound = results.study["task"]["sensitive"], _bound(proof, risk.chance, 1)
         yield Risk("singling out", secret, 1, risk.adversary, risk.top1, risk.chance, proved=bound, **known)
-        results = [each.result for each in mine if each.kind == record and name in each.cell.which]
-        accepted = [getattr(result, _ACCEPTED, None) for result in results]
+        found = [each.result for each in mine if each.kind == record and name in each.cell.which]
+        accepted = [getattr(result, _ACCEPTED, None) for result in found]
         if None not in accepted:
             share = statistics.fmean(rate or 0.0 for rate in accepted)
             words = f"{ATTACKS[name].words}, who accepts a photograph and a release"
             yield _accepts(secret, 1, share, words, people=known["people"], source=known["source"])
 
 
-def _of_labels(study: Study, mine: Sequence[Record], people: int | None) -> Iterable[Risk]:
+def _of_labels(results: Results, mine: Sequence[Record], people: int | None) -> Iterable[Risk]:
     """Every other label of the data: the task's own is there on purpose, the secret has adversaries above."""
     told = [record.result.labels for record in mine if record.kind == "tells"]
     known: dict[str, Any] = {"people": people, "source": _source(mine, "tells")}
     for label in dict.fromkeys(label for labels in told for label in labels):
-        results = [labels[label] for labels in told if label in labels]
-        if label not in (study["task"]["target"], study["task"].get("sensitive")):
-            counted = join([each.counted for each in results], folds=estimates.in_folds(study))
-            adversary = f"textbook classifier ({results[0].adversary})"
-            rate, guess = estimates.estimate_of(counted), statistics.fmean(each.guessing for each in results)
-            known["images"] = sum(each.images for each in results)
+        found = [labels[label] for labels in told if label in labels]
+        if label not in (results.study["task"]["target"], results.study["task"].get("sensitive")):
+            counted = join([each.counted for each in found], folds=results.folds)
+            adversary = f"textbook classifier ({found[0].adversary})"
+            rate, guess = estimate_of(counted), statistics.fmean(each.guessing for each in found)
+            known["images"] = sum(each.images for each in found)
             yield Risk("inference", label, 1, adversary, rate, guess, **known)
 
 
-def _utility(study: Study, records: Sequence[Record], spec: str) -> tuple[tuple[str, str], ...]:
+def _utility(results: Results, spec: str) -> tuple[tuple[str, str], ...]:
     """The accuracy of each learner, between clear images and guessing."""
-    sources = ((f"{study['task']['target']} from releases", spec), ("from clear images", "none"))
+    sources = ((f"{results.study['task']['target']} from releases", spec), ("from clear images", "none"))
     rows = [
-        (f"{words}, {estimates.learner_in_words(learner)}", interval(rate))
+        (f"{words}, {learner_in_words(learner)}", interval(rate))
         for words, wanted in sources
-        for (protection, learner), rate in estimates.accuracies(study, records).items()
+        for (protection, learner), rate in results.accuracies.items()
         if protection == wanted
     ]
-    chance = estimates.guessing(study, records)
+    chance = results.guessing
     return (*rows, *([("guessing", percent(chance))] if chance is not None and rows else []))
 
 
-def _list_gaps(
-    study: Study, records: Sequence[Record], mine: Sequence[Record], spec: str
-) -> Iterable[tuple[str, str]]:
+def _list_gaps(results: Results, mine: Sequence[Record], spec: str) -> Iterable[tuple[str, str]]:
     """The kinds of records, adversaries and cells that the study lacks, and why."""
     held = {record.kind for record in mine}
     yield from ((words, "no record in this study") for kind, words in _KINDS.items() if kind not in held)
-    left_out = not_tried_on(study, spec)
+    left_out = results.not_tried_on(spec)
     for name, attack in ATTACKS.items():
         if name not in {record.cell.attack for record in mine}:
             reason = "the study leaves it out" if name in left_out else "it cannot look at such a release"
             yield f"The {attack.words} ({name})", reason
-    curve = estimates.curves(study, records).get(spec)
+    curve = results.curves.get(spec)
     for n in RELEASES if curve else ():
         if curve and curve.after(n) is None:
             able = f"{curve.enough.get(n, 0)} of {curve.able} people have enough pictures"
             yield f"Naming from {n} releases", "fewer name too many already" if curve.stopped else able
-    cells = {estimates.cell_name(each) for each in study["cells"] if each["cell"]["protection"] == spec}
-    for cell in sorted(cells & {*estimates.missing(study, records)}):
+    cells = {cell_name(each) for each in results.study["cells"] if each["cell"]["protection"] == spec}
+    for cell in sorted(cells & {*results.missing}):
         yield f"Record {cell}", "missing: the run is not finished"

@@ -13,7 +13,7 @@ from sfumato.audits.vectors.measure import Form, Halves, Inferred, Named
 from sfumato.audits.vectors.reading import Vectors
 from sfumato.dp.naming import counting
 from sfumato.errors import shorten
-from sfumato.study.choose.estimates import classifier_in_words, percent
+from sfumato.study.choose.results import classifier_in_words, percent
 
 _SHOWN = 10  # pairs of near copies
 _HIDDEN = 0.05  # of people named beyond chance: a remedy that names no more hides people

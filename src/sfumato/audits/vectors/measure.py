@@ -7,7 +7,7 @@ import numpy as np
 
 from sfumato.attack import plda, sets
 from sfumato.errors import DataError
-from sfumato.study.choose.estimates import Estimate, estimate_of, hits_of_rates
+from sfumato.study.choose.results import Estimate, estimate_of, hits_of_rates
 
 Transform = Callable[[np.ndarray], np.ndarray]  # (N, D) float32 -> (N, d) float32
 
