@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.audits import studied
-from sfumato.audits.evidence import Case, make_report, of_audit
+from sfumato.audits.evidence import Case, make_report, of_audit, read_case
 from sfumato.audits.findings import Report, Risk, as_json, as_page, as_text
 from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError
@@ -55,7 +54,7 @@ def cases() -> dict[tuple[str, str], Case]:
         path = RESULTS / f"{name}.jsonl"
         results = load(path)
         for spec in results.study["protections"]:
-            made[name, spec] = studied.read_case(results, path, protection=spec)
+            made[name, spec] = read_case(results, path, protection=spec)
     return made
 
 

@@ -101,12 +101,11 @@ def audit_gallery(
         key: membership.judge(*each, at=_RATES, people=people[key[0]]) for key, each in found.items()
     }
     words = dict(zip((*VIEWS, TABLE), (each.format(config.step) for each in _VIEWS), strict=True))
-    findings = [_identify(each, judgements, words, accuracy, count) for each in _QUESTIONS]
     return Report(
         audit="gallery",
         subject=f"{subject}, {count} classes of {config.shot} shots",
         sentence=_sentence(judgements),
-        findings=tuple(findings),
+        findings=tuple(_identify(each, judgements, words, accuracy, count) for each in _QUESTIONS),
         changes=tuple(_changes(judgements, config)),
         limits=(
             "The adversary has the model, and all photographs that may be enrolled: fewer tell less.",

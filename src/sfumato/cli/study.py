@@ -116,11 +116,11 @@ def report(
     from sfumato.study import report as reports
 
     if audience is not None:
-        from sfumato.audits import evidence, studied
+        from sfumato.audits import evidence
 
         threshold = evidence.THRESHOLD if threshold is None else threshold
         kept = reports.load(directory)
-        case = studied.read_case(kept, directory, protection=protection, threshold=threshold)
+        case = evidence.read_case(kept, directory, protection=protection, threshold=threshold)
         folder = directory.with_suffix("") if directory.is_file() else directory
         made = evidence.make_report(case, threshold=threshold)
         finish(made, as_json, folder / "evidence.html", pdf)
