@@ -487,9 +487,7 @@ def test_restored_pictures_stand_beside_the_denoised_ones_where_recorded(page):
     assert page.table("Table of pictures")[0] == ["setting", "original", "released", "denoised"]
 
 
-# Meta-learning
-
-# Ordinary classifiers
+# Ordinary classifiers, and meta-learning
 
 MASKS = [f"mask:artefact=m.safetensors,keep={keep}" for keep in (0.1, 0.25)]
 
@@ -775,8 +773,12 @@ def _cell(record: dict[str, Any]) -> tuple[Any, ...]:
     return (cell["protection"], *what, cell["seed"])
 
 
-def test_a_finished_study_misses_nothing(page):
-    assert "missing" not in page.text
+def test_an_adversary_that_this_version_does_not_know_is_left_out_and_named():
+    study = synthetic.study(**small())
+    own = {"kind": "attack", "digest": "own", "cell": {"protection": "none", "seed": 0, "attack": "gram"}}
+    page = page_of({**study, "cells": [*study["cells"], own]}, synthetic.records(study))
+    assert "this report leaves out, since this version does not know them: gram." in page.text
+    assert "measurements are missing" not in page.text
 
 
 def test_a_run_without_records_has_a_report_too():
