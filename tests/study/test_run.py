@@ -18,7 +18,6 @@ from sfumato.learn import adversarial_mask, classifier, meta
 from sfumato.networks import DlibResNet, align
 from sfumato.study import cells as kinds
 from sfumato.study import grid, report, run, vocabulary
-from sfumato.study.choose import estimates
 from sfumato.study.lab.lab import Lab, Progress
 from sfumato.study.records import unpack
 from sfumato.study.run import description
@@ -152,16 +151,17 @@ def test_a_study_that_varies_a_setting_shares_a_folder_and_has_a_result_for_each
     assert not any("varied" in record for record in records.values())
     for place in (run_folder, tmp_path / "mine.jsonl"):
         loaded = report.load_all(place)
-        assert [study["varied"] for study, _ in loaded] == [
+        assert [results.study["varied"] for results in loaded] == [
             {"adversary.copies": copies, "task.shot": shot} for copies in (1, 2) for shot in (1, 2)
         ]
-        for study, own in loaded:
+        for results in loaded:
+            study = results.study
             assert study["adversary"]["copies"] == study["varied"]["adversary.copies"]
             assert study["task"]["shot"] == study["varied"]["task.shot"]
-            assert Counter(record.kind for record in own) == Counter(
+            assert Counter(record.kind for record in results.records) == Counter(
                 cell.kind for cell in kinds.cells(grid.parse(few))
             )
-            assert all(record.varied == study["varied"] for record in own)
+            assert all(record.varied == study["varied"] for record in results.records)
         with pytest.raises(DataError, match=r"this run varies adversary\.copies, task\.shot, and each value"):
             report.load(place)
     for number in (1, 4):
@@ -739,9 +739,9 @@ def test_who_restores_or_adapts_to_the_denoiser_adds_his_cells_and_repeats_no_ot
 )
 def test_the_report_reads_every_record_of_a_run(study, words, request, tmp_path):
     directory = shutil.copytree(request.getfixturevalue(study), tmp_path / "run")
-    loaded, records = report.load(directory)
-    assert len(records) == len(loaded["cells"])
-    assert estimates.missing(loaded, records) == []
+    results = report.load(directory)
+    assert len(results.records) == len(results.study["cells"])
+    assert results.missing == []
     page = report.write(directory).read_text(encoding="utf-8")
     assert "not in this report" not in page
     assert all(each in page for each in words)
@@ -757,7 +757,8 @@ def test_with_folds_everybody_is_looked_for_once_on_what_was_trained_without_the
     }
     settings.pop("training")
     prepared = run.prepare(grid.parse(settings))
-    study, records = report.load(run.run(prepared, tmp_path))
+    loaded = report.load(run.run(prepared, tmp_path))
+    study, records = loaded.study, loaded.records
     assert study["seeds"] == [0, 1]
     # Each fold is listed: its splits and its digest; every image is tested in one of them.
     folds = study["data"]["folds"]
@@ -766,7 +767,7 @@ def test_with_folds_everybody_is_looked_for_once_on_what_was_trained_without_the
     assert study["data"]["splits"] == {"test": len(unsplit)}
     trained = sorted((tmp_path / "models").glob("classifier-*.safetensors"))
     assert len(trained) == 2  # by the people of each fold
-    (risk,) = [each for (spec, _), each in estimates.risks(study, records).items() if spec != "none"]
+    (risk,) = [each for (spec, _), each in loaded.risks.items() if spec != "none"]
     results = [record.result for record in records if record.kind == "attack"]
     hits = risk.named[risk.classifier]
     assert len(hits.probes) == 24
@@ -774,7 +775,7 @@ def test_with_folds_everybody_is_looked_for_once_on_what_was_trained_without_the
     assert risk.chance == pytest.approx(1 / 12)
     scores = [score for each in results for score in each.scores if score.classifier == risk.classifier]
     assert risk.top1.value == pytest.approx(sum(sum(score.hits) for score in scores) / (24 * 3))
-    accuracy = estimates.accuracies(study, records)["none", "classifier-clean"]
+    accuracy = loaded.accuracies["none", "classifier-clean"]
     clear = [record for record in records if record.cell.protection == "none"]
     named = [record.result for record in clear if record.kind == "accuracy"]
     assert sum(each.images for each in named) == len(unsplit)

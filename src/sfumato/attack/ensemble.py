@@ -138,8 +138,8 @@ def by_images(
         drawn = [see(each) for each in gallery.releases(known, GALLERY, config.copies)]
         known, names = torch.cat(drawn), names.repeat(len(drawn))
         landmarks = None if landmarks is None else landmarks.repeat(len(drawn), 1, 1)
-    faces = recognisers.find(asked)
-    cut, cut_asked = recognisers.cut(known, landmarks), recognisers.cut(asked, faces and faces.landmarks)
+    faces, rate = recognisers.find(asked)
+    cut, cut_asked = recognisers.cut(known, landmarks), recognisers.cut(asked, faces)
     if adaptive and config.adaptive_steps:
         shown = lru_cache(1)(lambda number: see(gallery.release(gallery.others, OTHERS, number)))
         # Further training may spoil a recogniser: an adversary keeps the better one.
@@ -149,7 +149,7 @@ def by_images(
     embedded = {words: (each.embed(cut), each.embed(cut_asked)) for words, each in networks.items()}
     if (second := recognisers.second) is not None and landmarks is not None and faces is not None:
         theirs = second.embed(second.cut(known, landmarks))
-        embedded[", by dlib"] = theirs, second.embed(second.cut(asked, faces.landmarks))
+        embedded[", by dlib"] = theirs, second.embed(second.cut(asked, faces))
     named = {
         words: reidentify.reidentify(theirs, names, probes, weight=weight)
         for words, (theirs, probes) in embedded.items()
@@ -162,7 +162,7 @@ def by_images(
         ],
         names=names,
         verify=tuple(_cosines(*pair) for pair in embedded.values()),
-        faces=faces and faces.rate,
+        faces=rate,
         trained={f"recogniser{words}": each.trained for words, each in networks.items() if each.trained},
     )
 

@@ -85,11 +85,14 @@ class Recognisers:
 
     @cached_property
     def _landmarks(self) -> Tensor | None:
-        return None if (faces := self.find(self.photographs)) is None else faces.landmarks
+        return self.find(self.photographs)[0]
 
-    def find(self, images: Tensor) -> Found | None:
-        """Find the faces on images; None if the recogniser needs none."""
-        return None if self._finder is None else self._finder.find(images)
+    def find(self, images: Tensor) -> tuple[Tensor | None, float | None]:
+        """Find the landmarks of faces on images, and the share found; None if the recogniser needs none."""
+        if self._finder is None:
+            return None, None
+        found = self._finder.find(images)
+        return found.landmarks, found.rate
 
     def cut(self, images: Tensor, landmarks: Tensor | None) -> Tensor:
         """Make the input of the recogniser: whole images, or the faces at those landmarks."""

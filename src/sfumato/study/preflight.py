@@ -21,8 +21,7 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.errors import DataError
 from sfumato.networks.encoders.efficient_net import LITES
 from sfumato.networks.encoders.pretrained import is_frozen
-from sfumato.study.choose.estimates import percent
-from sfumato.study.choose.frontier import mandatory_attacks
+from sfumato.study.choose.figures import mandatory_attacks, percent
 from sfumato.study.choose.recommend import ERROR
 from sfumato.study.grid import StudyConfig
 from sfumato.study.hits import Hits, fewest, whole_percents

@@ -36,8 +36,7 @@ from sfumato.errors import BusyError, DataError
 from sfumato.study import cells as kinds
 from sfumato.study import grid
 from sfumato.study.cells import Cell, method_of
-from sfumato.study.choose import reading
-from sfumato.study.choose.recommend import recommend
+from sfumato.study.choose.results import load_all
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab, Progress
 from sfumato.study.measure import accuracy, inference, looks
@@ -196,7 +195,7 @@ def check(lab: Lab) -> None:
 
 def _find_recommended(config: StudyConfig, directory: Path, number: int) -> str | None:
     """The spec that the records of a run recommend; with `vary` those of one combination of values."""
-    advice = recommend(*reading.load_all(directory)[number])
+    advice = load_all(directory)[number].advice
     own = {spec: spec for spec in config.specs} | {
         name: spec for spec, name in names_of(config.specs).items()
     }

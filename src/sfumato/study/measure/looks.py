@@ -75,10 +75,7 @@ def _measure_similarity(lab: Lab, cell: Cell) -> Facts:
 
 
 def compare_images(lab: Lab, cell: Cell, rows: Tensor, shown: Tensor) -> dict[str, float | None]:
-    """The study's measures for (N,) rows of test images and their (N, C, H, W) uint8 counterparts.
-
-    The seed of the cell counts. Returns name -> mean; None for an infinite one.
-    """
+    """Name -> mean of the study's measures, for rows of test images and (N, C, H, W) uint8 counterparts."""
     means: dict[str, float | None] = {}
     for name in lab.config.measures:
         if name == "face-similarity":
@@ -191,7 +188,7 @@ def _reconstruction_cells(config: StudyConfig, spec: str, seed: int) -> list[Cel
     ]
 
 
-def _reconstruction_left_out(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
+def _reconstruction_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
     if spec == "none":
         return {}
     return not_taken("reconstruction", RECONSTRUCTIONS, config.reconstructions, spec)
@@ -224,5 +221,5 @@ EXAMPLES = Kind(
     _measure_examples,
 )
 RECONSTRUCTION = Kind(
-    _reconstruction_cells, _reconstruction_settings, _measure_reconstruction, _reconstruction_left_out
+    _reconstruction_cells, _reconstruction_settings, _measure_reconstruction, _reconstruction_omissions
 )

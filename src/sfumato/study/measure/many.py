@@ -113,8 +113,7 @@ def _curve(lab: Lab, cell: Cell, people: LabelledImages, most: int) -> Curve | N
 def _embed(lab: Lab, cell: Cell, released: Any) -> Tensor:
     """A public face network's embeddings of releases."""
     shown, recognisers = released.images(), lab.adversaries.recognisers
-    faces = recognisers.find(shown)
-    cut = recognisers.cut(shown, faces and faces.landmarks)
+    cut = recognisers.cut(shown, recognisers.find(shown)[0])
     return lab.adversaries.static(cell.seed).embed(cut)
 
 
