@@ -21,10 +21,10 @@ from sfumato.errors import ConfigError, DataError, SpecError
 from sfumato.images import digest
 from sfumato.protect import Protection, release
 from sfumato.study import cells as kinds
-from sfumato.study import grid, records, report, run, specs, vocabulary
+from sfumato.study import grid, records, report, run, vocabulary
 from sfumato.study.cells import Cell
-from sfumato.study.choose import frontier, use
-from sfumato.study.choose.estimates import percent
+from sfumato.study.choose import use
+from sfumato.study.choose.figures import mandatory_attacks, percent
 from sfumato.study.lab.lab import Lab, Progress
 from sfumato.study.measure import looks
 
@@ -130,7 +130,7 @@ def test_a_study_names_protections_that_are_yet_to_be_trained_in_its_own_words()
 def test_every_release_has_the_kind_that_the_vocabulary_says():
     assert vocabulary.RELEASES == release.KINDS
     for spec in SPECS:
-        for protection in specs.expand(spec):
+        for protection in vocabulary.expand(spec):
             assert release.kind_of(protection) == vocabulary.release_kind(spec)
 
 
@@ -144,7 +144,7 @@ def test_a_code_of_a_file_has_the_kind_that_the_file_makes_wherever_its_spec_is_
     assert vocabulary.release_kind(spec) == kind
     # Also where the report is read, without the file: who must be tried depends on it.
     assert vocabulary.release_kind(spec.replace(str(path), "own.safetensors")) == kind
-    assert "reidentify-values" in frontier.mandatory_attacks(spec)
+    assert "reidentify-values" in mandatory_attacks(spec)
 
 
 def test_a_registered_protection_whose_kind_is_a_property_is_asked(registering: Registering):
@@ -366,7 +366,7 @@ def test_a_mistake_in_a_protection_to_train_is_named_when_the_study_is_read():
 def settings_of(spec: str = "mask:keep=0.1", *, sensitive: str | None = "identity", **masks: Any) -> Any:
     changed = {"masks": {**QUICK["masks"], **masks}, "task": {"target": "expression", "sensitive": sensitive}}
     config = grid.parse({**KNOWN, **ALONE, **changed, "protections": PROTECTIONS[:1]})
-    return [recipe.settings(config) for recipe in specs.expand(spec)]
+    return [recipe.settings(config) for recipe in vocabulary.expand(spec)]
 
 
 def test_without_a_weight_the_sensitive_label_decides_nothing_and_with_one_it_does():
@@ -383,7 +383,7 @@ def test_a_spec_has_settings_of_its_own_training():
     both = {**QUICK["masks"], "keep": 0.1, "selection": "soft", "against": 3.0}
     assert (with_step["masks"], without["masks"]) == (both, {**both, "adversarial": False})
     with pytest.raises(SpecError, match="mask: adversarial=False: write yes or no"):
-        specs.expand("mask:keep=0.1,adversarial=False")
+        vocabulary.expand("mask:keep=0.1,adversarial=False")
 
 
 def test_the_mask_is_trained_against_people_whom_nobody_looks_for(tmp_path: Path):
@@ -521,7 +521,7 @@ def test_a_label_that_people_share_names_them_by_their_share():
 def test_the_card_of_a_trained_code_has_what_the_study_found(episodic: Path):
     bits = results_of(episodic)["proved", "code:bits=3"].artefact
     said = " ".join(use.describe_measurements(episodic / "models" / bits))
-    settings = {each["protection"]: each for each in report.as_json(*report.load(episodic))["settings"]}
+    settings = {each["protection"]: each for each in report.as_json(report.load(episodic))["settings"]}
     found = settings["code:bits=3"]["reidentification"]["value"]
     assert f"{percent(found)} of releases are named by the strongest adversary" in said
     assert "pixelize" not in said  # another protection of the same study

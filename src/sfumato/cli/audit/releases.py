@@ -179,7 +179,8 @@ def vectors(
 
     Example: sfumato audit vectors faces.npz --people person --labels gender --html vectors.html
     """
-    from sfumato.audits.vectors import audit_vectors, read
+    from sfumato.audits.vector_files import read
+    from sfumato.audits.vectors import audit_vectors
 
     names = [] if labels is None else [name.strip() for name in labels.split(",")]
     given = read(file, vectors=vectors, people=people, labels=names, rows=rows, seed=seed)

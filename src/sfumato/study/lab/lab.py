@@ -28,7 +28,7 @@ from sfumato.protect.spec import portable
 from sfumato.study.cells import Cell, Facts, digest_of, non_defaults
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.adversaries import Adversaries
-from sfumato.study.specs import Untrained, expand
+from sfumato.study.vocabulary import expand, is_recipe
 
 # Raised when the same settings would give other results, so that older records are not taken for new ones.
 RESULTS = 2
@@ -232,7 +232,7 @@ class Lab:
         self.test, self.asked = loaded.split("test"), self._of_the_task("test")
         self.adversaries = Adversaries(config, loaded, self)
         self.recipes: dict[str, Any] = {
-            spec: named for spec, named in config.named.items() if isinstance(named, Untrained)
+            spec: named for spec, named in config.named.items() if is_recipe(named)
         }
         # One is enough: the cells of a setting follow each other. Its artefact must not change meanwhile.
         self._last: tuple[str, Any] | None = None

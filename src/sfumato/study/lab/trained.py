@@ -1,4 +1,4 @@
-"""What a study trains for several cells: protections, by the recipes of specs.RECIPES, and classifiers."""
+"""What a study trains for several cells: protections, by the recipes of the vocabulary, and classifiers."""
 
 import math
 from dataclasses import asdict, dataclass, replace
@@ -89,7 +89,7 @@ def _same_classes(lab: Lab) -> tuple[LabelledImages, LabelledImages | None]:
 
 
 class Recipe:
-    """A protection that a lab trains; a frozen dataclass of its parameters. See specs.Untrained."""
+    """A protection that a lab trains; a frozen dataclass of its parameters."""
 
     name: ClassVar[str]
 
@@ -154,7 +154,7 @@ class MaskRecipe(Recipe):
 
     @property
     def kind(self) -> str:
-        """See Untrained."""
+        """The kind of its release."""
         return kind_of(Mask(_NO_FILE, values=self.values))
 
     def _settings(self, config: StudyConfig) -> Facts:
@@ -264,7 +264,7 @@ class CodeRecipe(Recipe):
 
     @property
     def kind(self) -> str:
-        """See Untrained."""
+        """The kind of its release."""
         return "numbers" if self.bits is None else "bits"
 
     def _settings(self, config: StudyConfig) -> Facts:

@@ -33,8 +33,7 @@ from sfumato.study.grid import StudyConfig
 from sfumato.study.lab import lab as labs
 from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.trained import train_classifier, train_few_shot, train_once
-from sfumato.study.selection import learners_of, not_taken
-from sfumato.study.vocabulary import IMAGES, LEARNERS, release_kind
+from sfumato.study.vocabulary import IMAGES, LEARNERS, learners_of, not_taken, release_kind
 
 _OTHERS = ("sensitive", "attributes")  # settings of the task that decide no accuracy
 

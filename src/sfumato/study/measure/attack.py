@@ -26,8 +26,7 @@ from sfumato.study.cells import Cell, Facts, Kind, Method, method_of
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab
 from sfumato.study.measure.looks import view_release
-from sfumato.study.selection import attacks_of, not_taken
-from sfumato.study.vocabulary import ATTACKS, IMAGES, release_kind
+from sfumato.study.vocabulary import ATTACKS, IMAGES, attacks_of, not_taken, release_kind
 
 # Raised when the same adversaries on values, or all together, would find more or less.
 _VALUES, _FUSION = 2, 1

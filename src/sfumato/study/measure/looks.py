@@ -12,8 +12,15 @@ from sfumato.study.cells import Cell, Facts, Kind
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.trained import train_few_shot
-from sfumato.study.selection import not_taken, views_of
-from sfumato.study.vocabulary import ATTACKS, IMAGES, MEASURES, RECONSTRUCTIONS, release_kind
+from sfumato.study.vocabulary import (
+    ATTACKS,
+    IMAGES,
+    MEASURES,
+    RECONSTRUCTIONS,
+    not_taken,
+    release_kind,
+    views_of,
+)
 
 _IMAGES = 100  # the paper measures SSIM over 100 test images
 _REBUILT, _SHOWN = 100, 4
@@ -93,7 +100,8 @@ def _picture_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
 
 def _picture_settings(lab: Lab, cell: Cell) -> Facts:
     config = lab.config
-    decided = {"pictures": config.pictures, "views": config.views, **lab.training_settings()}
+    views = ["released", "denoised"] if "denoised" in config.learners else ["released"]
+    decided = {"pictures": config.pictures, "views": views, **lab.training_settings()}
     if _restores(config, cell):
         decided |= lab.adversaries.undoing(cell.protection)
     return decided

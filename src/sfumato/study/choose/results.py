@@ -1,37 +1,61 @@
-"""The records of a run, read for its report: typed, of the study's cells, without folders of any machine."""
+"""The results of a study: it is read once, and makes each figure and the recommendation once."""
 
 import os
-from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pydantic
-
-from sfumato.base.schemas import validate
 from sfumato.errors import DataError
-from sfumato.study.choose.estimates import Study
-from sfumato.study.measure.results import RESULTS
+from sfumato.study.choose.figures import Figures, is_known
+from sfumato.study.choose.recommend import Recommendation, recommend
 from sfumato.study.records import CURE, Record, names_of, parse, read_run, rename
-from sfumato.study.vocabulary import ATTACKS
+
+# Kind of a record -> its result without pictures.
+_BARE: dict[str, dict[str, Any]] = {
+    "examples": {"examples": ()},
+    "pictures": {"original": [], "released": [], "denoised": None, "restored": None},
+    "reconstruction": {"originals": (), "pictures": ()},
+}
 
 
-def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
+class Results(Figures):
+    """A study, the figures of its records, and what they recommend."""
+
+    @cached_property
+    def advice(self) -> Recommendation:
+        """The setting to use."""
+        return recommend(self)
+
+    def without_pictures(self) -> "Results":
+        """The same, with every number and no image: neither original ones nor derived ones."""
+        bare = (
+            record.model_copy(update={"result": record.result.model_copy(update=_BARE[record.kind])})
+            if record.kind in _BARE
+            else record
+            for record in self.records
+        )
+        return Results(self.study, bare)
+
+
+def load(directory: str | os.PathLike[str]) -> Results:
     """Reads a study and the records of its cells, from the folder of a run or a file of its rows.
+
+    Files of protections have their names, without folders of any machine.
 
     Raises:
         DataError: see load_all; or the study varies a setting, so that it has a result for each value.
     """
-    made, *others = load_all(directory)
+    results, *others = load_all(directory)
     if others:
-        varied = ", ".join(made[0]["varied"])
+        varied = ", ".join(results.study["varied"])
         raise DataError(
             f"{directory}: this run varies {varied}, and each value has its own result: read them by "
             "`sfumato study report`, or run a study file without vary, with the value of your choice"
         )
-    return made
+    return results
 
 
-def load_all(directory: str | os.PathLike[str]) -> list[tuple[Study, list[Record]]]:
+def load_all(directory: str | os.PathLike[str]) -> list[Results]:
     """Reads what `load` does, for a study with `vary` once for each combination of its values.
 
     Raises:
@@ -45,8 +69,12 @@ def load_all(directory: str | os.PathLike[str]) -> list[tuple[Study, list[Record
     names = names_of(study["protections"])
     records: dict[tuple[str, str], tuple[str, Record]] = {}
     for path, content in contents:
+        if "kind" in content and not is_known(content):
+            continue
         try:
-            record = parse_record(rename(content, names))
+            record = parse(rename(content, names))
+            if record.kind == "accuracy" and record.cell.learner == "meta" and not record.result.privacy:
+                raise DataError("result has no promise under 'privacy'")
         except DataError as error:
             raise DataError(f"{path}: a damaged record ({error}): {CURE}") from error
         # Records of an earlier version of the study may lie here still, and be wanted again.
@@ -63,31 +91,6 @@ def load_all(directory: str | os.PathLike[str]) -> list[tuple[Study, list[Record
     for own in study.get("vary", [{}]):
         varied = own.get("varied", {})
         cells = [cell for cell in study["cells"] if cell.get("varied", {}) == varied]
-        kept = [records[entry][1] for entry in sorted(records) if entry[0] == str(varied)]
-        made.append((rename({**study, **own, "cells": cells}, names), kept))
+        kept = [record for (values, _), (_, record) in records.items() if values == str(varied)]
+        made.append(Results(rename({**study, **own, "cells": cells}, names), kept))
     return made
-
-
-def parse_record(content: Mapping[str, Any]) -> Record:
-    """The record of a loaded file; if its kind or attack is unknown to this version, its cell alone.
-
-    Raises:
-        DataError: it is damaged; the message says how.
-    """
-    cell = content.get("cell")
-    attack = cell.get("attack") if isinstance(cell, dict) else None
-    if "kind" in content and not is_known(content["kind"], attack):
-        try:
-            known: Record = validate(Record, {"seconds": 0.0, **content})
-            return known
-        except pydantic.ValidationError as error:
-            raise DataError(error.errors()[0]["msg"]) from error
-    record = parse(content)
-    if record.cell.learner == "meta" and record.kind == "accuracy" and record.result.privacy is None:
-        raise DataError("result has no promise under 'privacy'")
-    return record
-
-
-def is_known(kind: str, attack: str | None) -> bool:
-    """Whether this version knows the kind of a cell; attacks on people have names of its vocabulary."""
-    return kind in RESULTS and (kind != "attack" or attack is None or attack in ATTACKS)

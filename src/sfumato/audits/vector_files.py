@@ -84,19 +84,18 @@ def read(
         if name not in columns:
             known = did_you_mean(name, columns) if columns else "It has no other: write an .npz"
             raise ConfigError(f"{path}: has no column {name!r} with an entry for each vector. {known}")
-    matrix, names = _find(path, matrices, columns, vectors, chosen)
-    total = (columns[names[0]] if names else matrices[matrix]).shape[0]
+    array, names, words = _find(path, matrices, columns, vectors, chosen)
+    total = columns[names[0]].shape[0] if array is None else len(array)
     for name in chosen:
         if (entries := columns[name].shape[0]) != total:
             raise DataError(f"{path}: {name} has {entries:,} entries for {total:,} vectors: give each one")
-    owners = None if people is None else _people(path, people, columns[people][:])
+    owners = None if people is None else _codes(columns[people][:])[1]
+    if owners is not None and len(unknown := np.flatnonzero(owners < 0)):
+        said = f"{people} is empty in row {unknown[0]}, as in {len(unknown):,} of {total:,}"
+        raise DataError(f"{path}: {said}: leave out vectors of nobody, or give each its own name")
     kept = _sample(owners, total, rows, np.random.default_rng(seed))
-    if names:
-        given = np.stack([_numbers(path, name, columns[name][kept]) for name in names], 1)
-        words = f"{len(names):,} columns, {names[0]} to {names[-1]}"
-    else:
-        given, array = np.asarray(matrices[matrix][kept]), matrices[matrix]
-        words = f"{matrix or 'the array'}, {total:,} x {array.shape[1]:,} {array.dtype}"
+    by_column = (_numbers(path, name, columns[name][kept]) for name in names)
+    given = np.stack([*by_column], 1) if array is None else np.asarray(array[kept])
     values, unit = _check(path, given, kept)
     return Vectors(
         values=values,
@@ -174,11 +173,11 @@ def _entries(cells: Any) -> np.ndarray:
 
 def _find(
     path: Path, matrices: Mapping[str, np.ndarray], columns: _Columns, vectors: str | None, chosen: list[str]
-) -> tuple[str, tuple[str, ...]]:
-    """The array of the vectors; or the columns: those that begin as `vectors`, or are called alike."""
+) -> tuple[np.ndarray | None, tuple[str, ...], str]:
+    """The array of the vectors, or the columns that begin as `vectors` or are called alike; and words."""
     sizes = {name: " x ".join(map(str, array.shape)) for name, array in {**matrices, **columns}.items()}
-    it_has = shorten(", ".join(f"{name or 'an array'} of {size}" for name, size in sizes.items()))
-    it_has = it_has or "no array"
+    held = ", ".join(f"{name or 'an array'} of {size}" for name, size in sizes.items())
+    it_has = shorten(held) or "no array"
     named = [name for name in matrices if vectors in (None, name)]
     if len(named) > 1:
         raise DataError(
@@ -186,12 +185,13 @@ def _find(
             "person, join them by np.concatenate, and add an array that says whose each row is"
         )
     if named:
-        if matrices[named[0]].ndim != 2:
+        array, said = matrices[named[0]], named[0] or "the array"
+        if array.ndim != 2:
             raise DataError(
-                f"{path}: {named[0] or 'the array'} has the shape {matrices[named[0]].shape}: vectors are "
-                "rows of numbers, (N, D): reshape it with array.reshape(len(array), -1)"
+                f"{path}: {said} has the shape {array.shape}: vectors are rows of numbers, (N, D): reshape "
+                "it with array.reshape(len(array), -1)"
             )
-        return named[0], ()
+        return array, (), f"{said}, {len(array):,} x {array.shape[1]:,} {array.dtype}"
     names = [name for name in columns if name not in chosen and name.startswith(vectors or "")]
     if path.suffix in (".npy", ".npz") or not names:
         wanted = "" if vectors is None else f" called {vectors}"
@@ -205,7 +205,7 @@ def _find(
                 "for e0, e1 and e2"
             )
         names = [name for name in names if name.rstrip("0123456789") == usual != name]
-    return "", tuple(names)
+    return None, tuple(names), f"{len(names):,} columns, {names[0]} to {names[-1]}"
 
 
 def _numbers(path: Path, name: str, column: np.ndarray) -> np.ndarray:
@@ -256,14 +256,6 @@ def _text(value: Any) -> str:
     if value is None or value != value:
         return ""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
-
-
-def _people(path: Path, name: str, values: np.ndarray) -> np.ndarray:
-    codes = _codes(values)[1]
-    if len(unknown := np.flatnonzero(codes < 0)):
-        said = f"{name} is empty in row {unknown[0]}, as in {len(unknown):,} of {len(values):,}"
-        raise DataError(f"{path}: {said}: leave out vectors of nobody, or give each its own name")
-    return codes
 
 
 def _classes(path: Path, name: str, values: np.ndarray) -> np.ndarray:
