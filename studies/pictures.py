@@ -155,9 +155,6 @@ def main() -> None:
     frontier_picture("lfw-hats", PICTURES / "frontier.svg")
     strengths_picture("demo", PICTURES / "strengths.png")
     report_picture("demo", PICTURES / "report.png", browser)
-    for name in ("faces", "lfw"):
-        features_picture(name, PICTURES / f"features-{name}.png")
-    norms_picture(PICTURES / "norms.svg")
 
 
 if __name__ == "__main__":
