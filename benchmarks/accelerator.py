@@ -128,7 +128,7 @@ def serve(device: torch.device, precision: str, done: Done) -> None:
     model = few_shot.make_untrained(3, config, parse("pixelize:cell=4")).to(device)
     batch = torch.randint(0, 256, (32, 3, 84, 84), dtype=torch.uint8)
     while True:
-        model.embed(batch)
+        model.encode(batch)
         done()
 
 

@@ -93,7 +93,7 @@ def cells() -> Iterator[Line]:
         **{"name": f"{name}, operations", "ours": few, "other": many, "ratio": few / many},
         **{"unit": "million multiply-adds", "against": against, "lower": True, "bound": 0.25},
     )
-    turns = in_turn(lambda: ours.embed(released), lambda: paper.embed(released), seconds=3)
+    turns = in_turn(lambda: ours.encode(released), lambda: paper.encode(released), seconds=3)
     yield turns.costs(name, against=against, unit="ms a query", scale=1e3 / queries)
 
 

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from sfumato import data
 from sfumato.assess import log_rank
-from sfumato.attack import feature_identity, reidentify
+from sfumato.attack import reidentify
 from sfumato.data import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import seed_of
@@ -268,10 +268,8 @@ class Study:
         ours, theirs = released[:, self._known].flatten(0, 1), released[0, self._asked]
         columns = torch.searchsorted(known.unique(), asked)
         adversaries = {"density": log_rank.judge_features(ours, known, theirs, asked)}
-        for adversary in feature_identity.ADVERSARIES:
-            guesses = feature_identity.log_posteriors(
-                ours, known, theirs, adversary=adversary, seed=self._seed
-            )
+        for adversary in reidentify.FEATURE_ADVERSARIES:
+            guesses = reidentify.log_posteriors(ours, known, theirs, adversary=adversary, seed=self._seed)
             adversaries[adversary] = log_rank.judge(guesses, columns)
         return {
             "accuracies": private_feature.evaluate(model, everyone, released[:, labelled].flatten(0, 1)),

@@ -1,14 +1,13 @@
 """Images read from a first linear layer: exact, one or a whole batch, and refused where they cannot be."""
 
-import io
 from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
+import pictures
 import pytest
 import torch
 from imprinted import imprint_
-from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -55,13 +54,10 @@ def same_images(originals: Tensor, found: Tensor) -> float:
 
 
 def photographs(folder, count: int) -> tuple[Tensor, Tensor]:
-    packed = dict(np.load(folder / "cifar10_jpeg_subset.npz"))
-    generator = torch.Generator().manual_seed(count)
-    rows = torch.randperm(len(packed["label"]), generator=generator)[:count].numpy()
-    blobs = [packed["blob"][packed["offset"][row] : packed["offset"][row + 1]].tobytes() for row in rows]
-    pixels = [np.array(Image.open(io.BytesIO(blob)).convert("RGB")) for blob in blobs]
-    images = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).double() / 255
-    return images, torch.from_numpy(packed["label"][rows].astype(np.int64))
+    labels = np.load(folder / "cifar10_jpeg_subset.npz")["label"].astype(np.int64)
+    rows = torch.randperm(len(labels), generator=torch.Generator().manual_seed(count))[:count].numpy()
+    images = pictures.photographs(folder, "cifar10_jpeg_subset", rows).double() / 255
+    return images, torch.from_numpy(labels[rows])
 
 
 @pytest.mark.parametrize("hidden", [(256, 128, 64, 64), (32,)])
@@ -139,13 +135,8 @@ def test_single_precision_is_enough_also_for_images_of_the_same_label(labels: li
     found = spear(model, share(model, images, torch.tensor(labels)))
     assert len(found.images) == len(labels)  # nobody said how many they are
     assert same_images(images, found.images) > 60
-
-
-def test_one_image_is_what_the_first_layer_alone_gives():
-    model = perceptron(192, 64)
-    torch.testing.assert_close(
-        spear(model, gradient(model)).images, recover_one(model, gradient(model), SHAPE)
-    )
+    if labels == [0]:
+        torch.testing.assert_close(found.images, recover_one(model, gradient(model), SHAPE))
 
 
 def test_without_a_relu_nothing_is_claimed():

@@ -1,20 +1,31 @@
+"""Re-identification: classifiers of embeddings and of released values, faces, recognisers, and posteriors."""
+
+import math
+
 import numpy as np
+import pictures
 import pytest
 import torch
 from sklearn.svm import SVC, LinearSVC
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
+from sfumato.assess.log_rank import guessing, judge, log_ranks
 from sfumato.assess.recognition import identification
 from sfumato.attack import plda
+from sfumato.attack.faces import FaceFinder
 from sfumato.attack.reidentify import (
+    FEATURE_ADVERSARIES,
     AdversaryConfig,
     by_values,
+    log_posteriors,
     reidentify,
     split_gallery,
     train_recogniser,
 )
-from sfumato.errors import DataError
+from sfumato.errors import ConfigError, DataError
+from sfumato.networks import MTCNN
+from sfumato.networks.faces.finding import Faces
 
 CODES = torch.arange(30).repeat_interleave(12)
 
@@ -151,12 +162,6 @@ def test_values_that_are_all_equal_name_nobody():
         assert len(guesses.similarities.unique(dim=0)) == 1
 
 
-def test_double_precision_gives_the_same_guesses():
-    gallery, names, probes, _ = clusters(0.9)
-    single, double = named(gallery, names, probes), named(gallery.double(), names, probes.double())
-    assert all(torch.equal(single[each], double[each]) for each in single)
-
-
 @pytest.mark.parametrize(
     ("codes", "gallery", "probes", "sizes"),
     [
@@ -224,3 +229,168 @@ def test_one_identity_is_nothing_to_tell_apart():
         split_gallery(torch.tensor([0, 0, 0, 1]), gallery=2, probes=1, seed=0)
     with pytest.raises(DataError, match="two identities or more"):
         train_recogniser(lambda _: torch.zeros(2, 1, 16, 16), torch.zeros(2), AdversaryConfig())
+
+
+# Faces
+
+
+def faces(*boxes):
+    """Faces of 10x10 whose boxes have these corners; all five landmarks of one lie at its middle."""
+    corners = torch.tensor(boxes, dtype=torch.float32).reshape(-1, 2)
+    landmarks = (corners + 5)[:, None].expand(-1, 5, 2)
+    return Faces(torch.cat([corners, corners + 10], 1), torch.full((len(corners),), 0.9), landmarks)
+
+
+class Listed:
+    """A detector that knows photographs by their brightness."""
+
+    def __init__(self, **found):
+        self._found = {int(level.removeprefix("at_")): each for level, each in found.items()}
+
+    def detect(self, photographs):
+        return [self._found[int(photograph[0, 0, 0])] for photograph in photographs]
+
+
+def photographs(*levels):
+    return torch.tensor(levels, dtype=torch.uint8)[:, None, None, None].expand(-1, 3, 24, 20)
+
+
+def test_the_face_in_the_middle_is_taken_and_no_other():
+    # The middle of 24x20 is (10, 12): in the second face only, then near to that of the first.
+    detector = Listed(at_1=faces((0, 0), (5, 7)), at_2=faces((4, 6), (9, 11)), at_3=faces((0, 0)))
+    found = FaceFinder(detector, photographs(1)).find(photographs(1, 2, 3))
+    assert found.landmarks[0].tolist() == [[10, 12]] * 5
+    assert found.landmarks[1].tolist() == [[9, 11]] * 5
+    assert found.seen.tolist() == [True, True, False]
+
+
+def test_where_no_face_is_seen_it_is_where_most_of_the_adversarys_own_are():
+    detector = Listed(
+        at_0=faces(), at_1=faces((1, 3)), at_2=faces((6, 4)), at_3=faces((7, 9)), at_4=faces((0, 0))
+    )
+    finder = FaceFinder(detector, photographs(1, 0, 2, 3, 4))  # of 0 and 4 the middle has no face
+    finder.find(photographs(1, 1, 1, 1))  # teaches it nothing
+    found = finder.find(photographs(0, 3, 4))
+    # The medians of 1, 6, 7 and of 3, 4, 9, but in the second.
+    assert found.landmarks.tolist() == [[place] * 5 for place in ([11, 9], [12, 14], [11, 9])]
+    assert found.seen.tolist() == [False, True, False]
+    assert found.rate == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("levels", [(0, 0), (4,)])
+def test_photographs_without_a_face_in_the_middle_are_refused_with_the_cure(levels):
+    detector = Listed(at_0=faces(), at_4=faces((0, 0)))
+    message = rf"no face was found on any of {len(levels)} clean photographs: .* use recogniser: conv4"
+    with pytest.raises(DataError, match=message):
+        FaceFinder(detector, photographs(*levels))
+
+
+@pytest.fixture(scope="module")
+def of_lfw(shared_data):
+    """Eight faces of LFW at 84x84, and the landmarks that were found on the full photographs."""
+    landmarks = torch.from_numpy(np.load(shared_data / "lfw_faces_84.npz")["landmarks"])
+    return pictures.photographs(shared_data, "lfw_faces_84", range(0, len(landmarks), 1100)), landmarks[
+        ::1100
+    ]
+
+
+def test_faces_of_real_photographs_are_found_and_a_black_one_has_the_usual_place(shared_data, of_lfw):
+    images, landmarks = of_lfw
+    finder = FaceFinder(MTCNN.load(shared_data / "weights/mtcnn.safetensors"), images[:5])
+    found = finder.find(torch.cat([images, torch.zeros_like(images[:2])]))
+    assert found.seen.tolist() == [True] * len(images) + [False] * 2
+    assert found.rate == pytest.approx(len(images) / (len(images) + 2))
+    assert (found.landmarks[:-2] - landmarks).norm(dim=2).mean() < 1.0  # pixels
+    usual = found.landmarks[:5].median(0).values
+    assert torch.equal(found.landmarks[-2:], usual.expand(2, 5, 2))
+    # All are framed alike: the usual place is within a few pixels of anybody's.
+    assert (usual - landmarks).norm(dim=2).max() < 10
+
+
+# Features
+
+
+def people(count: int, *, spread: float, seed: int, of: int = 5) -> tuple[Tensor, Tensor]:
+    """Features around the corners of a simplex, with a deviation of `spread` in every direction."""
+    generator = torch.Generator().manual_seed(seed)
+    identities = torch.arange(count) % of
+    return 3 * torch.eye(of)[identities] + spread * torch.randn(count, of, generator=generator), identities
+
+
+def test_the_discriminant_has_the_posteriors_of_gaussians_of_one_covariance():
+    features, identities = people(20_000, spread=1.5, seed=0)
+    test, _ = people(200, spread=1.5, seed=1)
+    found = log_posteriors(features, identities, test, adversary="discriminant")
+    true = (-(test[:, None] - 3 * torch.eye(5)).square().sum(2) / (2 * 1.5**2)).double().log_softmax(1)
+    assert (found.exp() - true.exp()).abs().mean() < 0.005  # shrunk a little, too
+
+
+@pytest.mark.parametrize("adversary", FEATURE_ADVERSARIES)
+def test_people_who_are_far_apart_are_always_known(adversary: str):
+    features, identities = people(100, spread=0.1, seed=0)
+    test, truth = people(50, spread=0.1, seed=1)
+    found = log_posteriors(features, identities, test, adversary=adversary)
+    assert found.argmax(1).tolist() == truth.tolist()
+    assert torch.allclose(found.exp().sum(1), torch.ones(50, dtype=torch.float64))
+    assert judge(found, truth).lrp < 0.01
+
+
+@pytest.mark.parametrize("adversary", FEATURE_ADVERSARIES)
+def test_features_of_nobody_are_guessed_blindly(adversary: str):
+    generator = torch.Generator().manual_seed(0)
+    features, test = torch.randn(400, 3, generator=generator), torch.randn(2000, 3, generator=generator)
+    found = log_posteriors(features, torch.arange(400) % 10, test, adversary=adversary)
+    result = judge(found, torch.arange(2000) % 10)
+    assert result.low < guessing(10) < result.high
+
+
+def test_a_network_knows_people_that_no_line_divides():
+    """Two people in the corners of a square, each in two that are opposite."""
+    generator = torch.Generator().manual_seed(0)
+    corners = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
+    rows = torch.arange(400) % 4
+    features = corners[rows] + 0.2 * torch.randn(400, 2, generator=generator)
+    known, line = (
+        log_posteriors(features[:200], (rows // 2)[:200], features[200:], adversary=each)
+        for each in ("network", "discriminant")
+    )
+    truth = (rows // 2)[200:]
+    assert (known.argmax(1) == truth).float().mean() > 0.98
+    assert (line.argmax(1) == truth).float().mean() < 0.7
+
+
+def test_columns_are_in_the_order_of_the_codes_and_no_chance_is_zero():
+    features, identities = people(100, spread=0.01, seed=0)
+    found = log_posteriors(features, 90 - 7 * identities, features, adversary="network")
+    assert (4 - found.argmax(1)).tolist() == identities.tolist()
+    assert found.isfinite().all()
+    assert log_ranks(found, 4 - identities).means.max() <= 5
+
+
+def test_the_same_seed_gives_the_same_network():
+    features, identities = people(100, spread=1.0, seed=0)
+    one, again, other = (log_posteriors(features, identities, features, seed=each) for each in (1, 1, 2))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"adversary": "netwrk"}, ConfigError, "did you mean 'network'"),
+        ({"test_features": torch.zeros(3, 4)}, DataError, r"\(10, 2\) and test features of \(3, 4\)"),
+        ({"identities": torch.zeros(9).long()}, DataError, "10 known features for 9 identities"),
+        ({"identities": torch.zeros(10).long()}, DataError, "10 known features of 1 people"),
+        ({"identities": torch.arange(10)}, DataError, "10 known features of 10 people"),
+        ({"test_features": torch.zeros(0, 2)}, DataError, "no test features"),
+        ({"features": torch.full((10, 2), math.nan)}, DataError, "not finite"),
+    ],
+)
+def test_what_nobody_can_learn_from_is_refused(change, error, message: str):
+    given = {
+        "features": torch.randn(10, 2),
+        "identities": torch.arange(10) % 2,
+        "test_features": torch.zeros(3, 2),
+    }
+    with pytest.raises(error, match=message):
+        log_posteriors(**given | change)

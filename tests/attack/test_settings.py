@@ -1,6 +1,7 @@
 """Settings of adversaries that cannot work are refused by name."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -12,22 +13,9 @@ from sfumato.attack.victim import ThreatModel
 from sfumato.errors import ConfigError
 
 FILES = {"weights": "network.safetensors", "detector": "mtcnn.safetensors"}
-
-
-def search(**settings):
-    return gradient_inversion.InversionConfig(**settings)
-
-
-def knows(**settings):
-    return ThreatModel(**{"shape": (3, 8, 8)} | settings)
-
-
-def trained(**settings):
-    return LocalTraining(**{"images": 2} | settings)
-
-
-def face(recogniser="mobile-face-net", **settings):
-    return AdversaryConfig(recogniser=recogniser, **FILES | settings)
+search = gradient_inversion.InversionConfig
+knows, trained = partial(ThreatModel, shape=(3, 8, 8)), partial(LocalTraining, images=2)
+face = partial(AdversaryConfig, recogniser="mobile-face-net", **FILES)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +46,7 @@ def face(recogniser="mobile-face-net", **settings):
         (AdversaryConfig, {"steps": 0}, "steps=0: at least 1"),
         (AdversaryConfig, {"adaptive_steps": -1}, "adaptive_steps=-1: at least 0"),
         *((AdversaryConfig, {each: 0}, f"{each}=0: at least 1") for each in ("gallery", "probes", "copies")),
-        (AdversaryConfig, {"second": "dlob"}, "no second network is called 'dlob': write dlib, or leave"),
+        (AdversaryConfig, {"second": "dlob"}, "no second is called 'dlob': did you mean 'dlib'"),
         (AdversaryConfig, {"second": "dlib"}, "second=dlib: it gets faces that a detector found: add it"),
         *((AdversaryConfig, {each: "f"}, f"conv4: {each}=f: only a face network has one") for each in FILES),
         *((face, {each: None}, f"mobile-face-net: {each}=None: name the file") for each in FILES),

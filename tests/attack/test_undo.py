@@ -59,12 +59,6 @@ def test_no_step_shows_the_noise_of_another(faces):
     assert sorted(steps) == [0, 1, 2, 3]  # the last is that of the validation
 
 
-@pytest.mark.parametrize("size", [(17, 30), (24, 24)])
-def test_images_keep_their_shape_whatever_their_sides(size):
-    images = torch.zeros(5, 1, *size, dtype=torch.uint8)
-    assert restorer(images).restore(images).shape == images.shape
-
-
 @pytest.fixture(scope="module")
 def trained(faces: tuple[Tensor, Tensor]) -> Inverter:
     return train_inverter(coarse(faces[0]), faces[0], SMALL)
@@ -112,15 +106,6 @@ def test_the_scale_and_the_place_of_features_do_not_matter(faces):
         for scale in (1, 2**20)
     )
     assert error(first, second) < 1  # as far as rounding goes
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("size", [(8, 8), (12, 20), (28, 8)])
-def test_grey_and_colour_images_of_any_allowed_sides(channels: int, size: tuple[int, int]):
-    features, images = pairs(channels=channels, size=size)
-    guesses = train_inverter(features, images, FEW).restore(features[:5])
-    assert guesses.shape == (5, channels, *size)
-    assert guesses.dtype == torch.uint8
 
 
 def test_a_number_that_never_changed_but_by_rounding_does_not_outweigh_the_others():

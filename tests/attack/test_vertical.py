@@ -64,18 +64,6 @@ def test_outputs_of_local_networks_are_recovered_exactly():
     torch.testing.assert_close(local_outputs(HEAD, observations()).float(), joined(), rtol=0, atol=1e-3)
 
 
-def test_more_batches_average_noise_away():
-    def error(count: int) -> float:
-        generator = torch.Generator().manual_seed(5)
-        noisy = [
-            (rows, {k: g + 1e-5 * torch.randn(g.shape, generator=generator) for k, g in shared.items()})
-            for rows, shared in observations(count)
-        ]
-        return (local_outputs(HEAD, noisy) - joined()).norm().item()
-
-    assert error(96) < error(24) / 2
-
-
 def test_as_many_different_batches_as_images_are_enough_of_any_size():
     observed = [observe(HEAD, joined(), torch.arange(size)) for size in range(1, COUNT + 1)]
     torch.testing.assert_close(local_outputs(HEAD, observed).float(), joined(), rtol=0, atol=1e-2)

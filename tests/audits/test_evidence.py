@@ -17,15 +17,7 @@ from sfumato.study.choose.reading import load
 from sfumato.study.choose.recommend import recommend
 
 RESULTS = Path(__file__).parents[2] / "studies" / "results"
-NAMED = Risk(
-    kind="singling out",
-    secret="identity",
-    releases=1,
-    adversary="adversary",
-    rate=Estimate(0.05, 0.03, 0.08, 1),
-    control=0.01,
-    source="record",
-)
+NAMED = Risk("singling out", "identity", 1, "somebody", Estimate(0.05, 0.03, 0.08, 1), 0.01, source="record")
 
 
 def judge(*risks: Risk, threshold: float = 0.09) -> dict[str, str | None]:
@@ -75,11 +67,8 @@ def test_figures_are_those_of_the_records(cases):
     assert [risk.releases for risk in named] == [1, 10, 100]
     for risk in named:
         point = points[risk.releases]
-        assert (risk.rate.value, risk.worst, risk.named_often) == (
-            point.named.value,
-            point.worst,
-            point.over_half,
-        )
+        figures = (point.named.value, point.worst, point.over_half)
+        assert (risk.rate.value, risk.worst, risk.named_often) == figures
     digests = {record.digest[:12] for record in records}
     assert {risk.source for case in cases.values() for risk in case.risks if risk.source in digests}
     assert recommend(study, records).setting.protection == "code:bits=16"
@@ -90,8 +79,7 @@ def test_the_interval_of_an_attribute_is_over_people_and_not_over_their_images(c
     assert [risk.secret for risk in attributes] == ["age", "expression", "gender", "glasses", "hair_color"]
     for risk in attributes:
         assert (risk.people, risk.images) == (60, 1500)
-        low, high = wilson(risk.rate.value * 60, 60)
-        assert (risk.rate.low, risk.rate.high) == pytest.approx((low, high))
+        assert (risk.rate.low, risk.rate.high) == pytest.approx(wilson(risk.rate.value * 60, 60))
 
 
 def test_nothing_is_measured_above_its_proof(cases):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sfumato import data, images, protect
 from sfumato.audits.folder import NamingConfig, audit_folder
-from sfumato.audits.folder.findings import metadata_of, see
+from sfumato.audits.folder.audit import metadata_of, see
 from sfumato.audits.folder.look import Look, look
 from sfumato.audits.folder.pictures import Listed, list_files, read_all
 from sfumato.dp.mechanisms import seeded_noise
@@ -31,6 +31,15 @@ def protected(pictures: Tensor, spec: str, quality: int | None = None) -> list[T
     if quality is None:
         return list(released)
     return [images.read(images.encode(each, "JPEG", quality=quality)) for each in released]
+
+
+def pillow(picture: Tensor) -> Image.Image:
+    return Image.fromarray(picture.permute(1, 2, 0).numpy())
+
+
+def mosaic_of(picture: Image.Image, cells: int) -> Image.Image:
+    """As programs make it, which shrink and enlarge."""
+    return picture.resize((cells, cells), Image.Resampling.BOX).resize(picture.size, Image.Resampling.NEAREST)
 
 
 @pytest.mark.parametrize("quality", [None, 90])
@@ -74,7 +83,7 @@ def test_a_mosaic_on_a_part_and_a_black_box_are_found_where_they_are(portraits):
 
 def written(picture: Tensor, kind: str, **options) -> bytes:
     out = io.BytesIO()
-    Image.fromarray(picture.permute(1, 2, 0).numpy()).save(out, kind, **options)
+    pillow(picture).save(out, kind, **options)
     return out.getvalue()
 
 
@@ -93,16 +102,13 @@ def test_metadata_that_tell_of_people_are_named_and_a_clean_file_of_each_format_
     assert found == ["XMP, which programs write their history to", "a position (GPS)", "a text"]
     for kind in ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF"):
         assert metadata_of(written(portraits[0], kind)) == [], kind
-
-
-def test_a_turn_sizes_and_an_encoder_s_own_name_say_nothing_of_people(portraits):
-    exif = Image.Exif()
+    exif = Image.Exif()  # a turn, sizes and an encoder's own name say nothing of people
     exif[ExifTags.Base.Orientation] = 6
     exif[ExifTags.Base.Software] = "Lavc60.31.102 mjpeg"
     assert metadata_of(written(portraits[0], "JPEG", exif=exif, dpi=(72, 72))) == []
 
 
-def test_a_folder_is_reported_on_one_page_with_what_to_change(portraits, tmp_path: Path):
+def test_a_folder_is_reported_on_one_page_with_what_to_change(tmp_path: Path):
     world = data.load("faces", size=96, identities=4, images_per_identity=6)
     label = world.label("identity")
     for row, (image, code) in enumerate(zip(world.images, label.codes.tolist(), strict=True)):
@@ -110,8 +116,7 @@ def test_a_folder_is_reported_on_one_page_with_what_to_change(portraits, tmp_pat
         if row % 2:
             images.write(tmp_path / "known" / name / f"{row}.png", image)
         else:
-            release = protect.parse("pixelize:cell=6").release(image[None], seeded_noise(0)).images()[0]
-            images.write(tmp_path / "out" / name / f"{row}.png", release)
+            images.write(tmp_path / "out" / name / f"{row}.png", *protected(image[None], "pixelize:cell=6"))
     (tmp_path / "out" / label.names[0] / "broken.png").write_bytes(b"no image")
     report = audit_folder(tmp_path / "out", known=tmp_path / "known", config=TINY)
     found = {each.name: each for each in report.findings}
@@ -151,10 +156,7 @@ def test_a_folder_without_a_readable_file_is_refused(tmp_path: Path):
 @pytest.mark.parametrize("cells", [3, 11, 17, 27])
 def test_a_cell_of_no_whole_number_is_measured_within_a_seventh(portraits, size, cells):
     for row in range(4):
-        picture = Image.fromarray(portraits[row].permute(1, 2, 0).numpy()).resize((size, size))
-        shown = picture.resize((cells, cells), Image.Resampling.BOX).resize(
-            (size, size), Image.Resampling.NEAREST
-        )
+        shown = mosaic_of(pillow(portraits[row]).resize((size, size)), cells)
         found = look(torch.from_numpy(np.asarray(shown).transpose(2, 0, 1).copy()))
         assert (found.kind, found.strength) == ("mosaic", pytest.approx(size / cells, rel=0.15))
 
@@ -184,13 +186,11 @@ def test_a_folder_says_what_was_not_looked_at_in_its_first_sentence(portraits, t
     assert report.subject == "supplied: 2 files, 8 not looked at"
     assert "; 8 were not looked at: " in report.sentence
     found = {each.name: each for each in report.findings}
+    others = (
+        f"file of another kind ({kind})" for kind in (".pdf", ".zip", ".mts", ".json", "without a suffix")
+    )
     assert found["left-out"].figures == {
-        "file of another kind (.pdf)": 1,
-        "file of another kind (.zip)": 1,
-        "file of another kind (.mts)": 1,
-        "file of another kind (.json)": 1,
-        "file of another kind (without a suffix)": 1,
-        "link out of its folder": 1,
+        **dict.fromkeys((*others, "link out of its folder"), 1),
         "file that cannot be read (no video)": 2,
     }
     assert str(tmp_path) not in str(report)
@@ -198,11 +198,10 @@ def test_a_folder_says_what_was_not_looked_at_in_its_first_sentence(portraits, t
 
 @pytest.mark.parametrize("suffix", ["gif", "png", "webp", "tif", "jpg"])
 def test_a_further_picture_that_is_clear_is_a_leak(portraits, tmp_path: Path, suffix):
-    pictures = [Image.fromarray(each.permute(1, 2, 0).numpy()) for each in portraits[:2]]
-    hidden = pictures[0].resize((12, 12), Image.Resampling.BOX).resize((96, 96), Image.Resampling.NEAREST)
+    hidden, clear = mosaic_of(pillow(portraits[0]), 12), pillow(portraits[1])
     settings = {"jpg": {"format": "MPO"}, "webp": {"lossless": True}}.get(suffix, {})
     (tmp_path / "in").mkdir()
-    hidden.save(tmp_path / "in" / f"a.{suffix}", save_all=True, append_images=pictures[1:], **settings)
+    hidden.save(tmp_path / "in" / f"a.{suffix}", save_all=True, append_images=[clear], **settings)
     report = audit_folder(tmp_path / "in", config=TINY)
     protection = report.findings[0]
     assert report.subject == "in: 1 files with 2 pictures"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sfumato.audits.findings import Finding, Report, as_json, as_text
-from sfumato.audits.gallery import Embedded, GalleryAuditConfig, audit_gallery, measure
+from sfumato.audits.gallery import GalleryAuditConfig, audit_gallery, measure
 from sfumato.errors import ConfigError, DataError
 
 QUICK = GalleryAuditConfig(shot=1, photographs=4, known=2, people=12, galleries=24, attacked=6)
@@ -41,16 +41,15 @@ def identified(report: Report, question: str, view: str) -> float:
 
 def risks(report: Report, kind: str) -> dict[int, float]:
     """Among how many people -> the rate."""
-    return {
-        int(re.findall(r"\d+", risk.adversary)[-1]): risk.rate.value
-        for risk in report.risks
-        if risk.kind == kind
-    }
+    mine = (risk for risk in report.risks if risk.kind == kind)
+    return {int(re.findall(r"\d+", risk.adversary)[-1]): risk.rate.value for risk in mine}
 
 
 def test_a_prototype_of_one_shot_is_its_photograph():
     report = audit_gallery(pixels, *photographs(), config=QUICK)
     assert identified(report, "photograph", "stored") == 1
+    low, high = as_json(report)["findings"][0]["figures"]["label"]["rates"]["0.01"][1:]
+    assert 0 <= low <= high <= 1
     assert finding(report, "photograph").verdict == "leaks"
     assert report.sentence.startswith("Guard the answers of this gallery as you guard its photographs")
     assert "Enrol more photographs of each class" in as_text(report)
@@ -83,14 +82,11 @@ def test_releases_with_much_noise_of_their_own_hide_what_was_enrolled():
 
 def test_more_shots_hide_each_of_them_better():
     images, codes = photographs(count=12)
-    several = replace(QUICK, photographs=12, galleries=40)
     one, eight = (
-        identified(
-            audit_gallery(pixels, images, codes, config=replace(several, shot=k)), "photograph", "full"
-        )
-        for k in (1, 8)
+        audit_gallery(pixels, images, codes, config=replace(QUICK, photographs=12, galleries=40, shot=shot))
+        for shot in (1, 8)
     )
-    assert one > eight
+    assert identified(one, "photograph", "full") > identified(eight, "photograph", "full")
 
 
 def bits(images: Tensor) -> Tensor:
@@ -100,8 +96,7 @@ def bits(images: Tensor) -> Tensor:
 
 def test_a_table_of_answers_is_one_more_view_of_codes():
     report = audit_gallery(bits, *photographs(), table=True, config=QUICK)
-    assert "table" in finding(report, "photograph").figures
-    assert "table" in finding(report, "person").figures
+    assert all("table" in finding(report, question).figures for question in ("photograph", "person"))
 
 
 def test_answers_are_of_the_prototypes_that_codes_have_and_the_store_keeps_means():
@@ -114,25 +109,16 @@ def test_answers_are_of_the_prototypes_that_codes_have_and_the_store_keeps_means
 
 def test_each_gallery_is_of_one_of_the_releases():
     asked = torch.randn(12, 4, 8, generator=draw(3), dtype=torch.float64)
-    once = measure(Embedded(asked, asked[None]), QUICK)
-    twice = measure(Embedded(asked, asked[None].repeat(2, 1, 1, 1)), QUICK)
-    for key, (ratios, members) in once.found.items():
-        assert torch.equal(twice.found[key][0], ratios)
-        assert torch.equal(twice.found[key][1], members)
-
-
-def test_json_has_every_view_with_its_interval():
-    found = as_json(audit_gallery(pixels, *photographs(), config=QUICK))
-    low, high = found["findings"][0]["figures"]["label"]["rates"]["0.01"][1:]
-    assert 0 <= low <= high <= 1
+    _, once = measure(asked, asked[None], QUICK)
+    _, twice = measure(asked, asked[None].repeat(2, 1, 1, 1), QUICK)
+    for key, found in once.items():
+        assert all(map(torch.equal, twice[key], found))
 
 
 def test_people_with_too_few_photographs_are_left_out():
     images, codes = photographs(people=5)
-    with pytest.raises(
-        DataError,
-        match=r"3 of 4 people have 4 photographs, .* lower --photographs, and with it --shot and --known",
-    ):
+    message = "3 of 4 people have 4 photographs, .* lower --photographs, and with it --shot and --known"
+    with pytest.raises(DataError, match=message):
         audit_gallery(pixels, images[:-5], codes[:-5], config=QUICK)
 
 

@@ -50,22 +50,14 @@ def test_a_card_states_what_its_noise_costs():
     assert right.findings[-1].verdict == "bounded"
     assert wrong.findings[-1].verdict == "leaks"
     assert wrong.findings[-1].figures["computed"] == cost
-    assert (
-        wrong.sentence
-        == "Do not rely on this card's statement: with the noise that it names, the training costs more."
-    )
+    words = "Do not rely on this card's statement: with the noise that it names, the training costs more."
+    assert wrong.sentence == words
 
 
 def test_canaries_take_the_rules_of_the_training_and_not_its_size():
-    asked = MetaConfig(
-        algorithm="reptile",
-        inner_steps=3,
-        inner_batches=1,
-        way=3,
-        network="strided",
-        width=16,
-        private=Private(epsilon=2.0, delta=1e-6, clipping="quantile"),
-    )
+    size = {"inner_steps": 3, "inner_batches": 1, "way": 3, "network": "strided", "width": 16}
+    private = Private(epsilon=2.0, delta=1e-6, clipping="quantile")
+    asked = MetaConfig(algorithm="reptile", private=private, **size)
     made = with_canaries(asked, QUICK)
     assert (made.algorithm, made.inner_steps, made.way) == ("reptile", 3, 3)
     assert (made.private.epsilon, made.private.delta, made.private.clipping) == (2.0, 1e-6, "quantile")

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
@@ -11,8 +12,7 @@ import torch
 from imprinted import imprint_
 from torch import Tensor, nn
 
-from sfumato.attack.updates import LocalTraining, Noise, Update, of_states
-from sfumato.attack.updates.update import rounding, significant_bits
+from sfumato.attack.updates import LocalTraining, Noise, Update, of_states, rounding, significant_bits
 from sfumato.attack.victim import share
 from sfumato.audits.findings import Finding, Report, as_text
 from sfumato.audits.update import USUAL_SEARCH, Truth, UpdateAuditConfig, audit_update
@@ -21,6 +21,7 @@ from sfumato.networks import LeNet
 
 SHAPE = (3, 12, 12)
 LABELS = torch.tensor([2, 0, 2])
+ALGEBRA = {"search": None, "draws": UpdateAuditConfig().draws}
 QUICK = UpdateAuditConfig(search=replace(USUAL_SEARCH, steps=20, total_variation=0.0), draws=4096)
 
 
@@ -36,8 +37,14 @@ def photographs(count: int = 3) -> Tensor:
     return torch.rand(count, *SHAPE, generator=torch.Generator().manual_seed(1))
 
 
-def of_gradient(gradient: dict[str, Tensor], *, images: int) -> Update:
-    return Update(change=gradient, training=LocalTraining(images=images))
+def of_gradient(gradient: dict[str, Tensor], *, images: int = 1, **known: Any) -> Update:
+    return Update(change=gradient, training=LocalTraining(images=images), **known)
+
+
+def of_images(network: str | nn.Module = "mlp", count: int = 3, **known: Any) -> Update:
+    """The gradient of some images."""
+    model = seeded(network) if isinstance(network, str) else network
+    return of_gradient(share(model, photographs(count), LABELS[:count]), images=count, **known)
 
 
 def finding(report: Report, name: str) -> Finding:
@@ -45,40 +52,38 @@ def finding(report: Report, name: str) -> Finding:
     return found
 
 
-def audited(network: str, update: Update, truth: Truth | None = None, **settings: Any) -> Report:
+def audited(network: str | nn.Module, update: Update, truth: Truth | None = None, **settings: Any) -> Report:
     known = Truth(photographs(update.training.images), LABELS[: update.training.images])
-    return audit_update(
-        seeded(network), update, SHAPE, truth=truth or known, config=replace(QUICK, **settings)
-    )
+    model = seeded(network) if isinstance(network, str) else network
+    return audit_update(model, update, SHAPE, truth=truth or known, config=replace(QUICK, **settings))
+
+
+def worst(report: Report) -> float:
+    """The PSNR of the worst image that is read exactly."""
+    return min(finding(report, "exact").figures["psnr"])
 
 
 def test_a_gradient_behind_a_linear_layer_gives_its_images_and_says_so_first():
-    report = audited("mlp", of_gradient(share(seeded("mlp"), photographs(), LABELS), images=3))
+    report = audited("mlp", of_images())
     assert report.sentence == (
         "Do not send such an update: 3 of its 3 images come back from it pixel by pixel."
     )
     exact = finding(report, "exact")
     assert exact.verdict == "leaks"
-    assert min(exact.figures["psnr"]) > 60
+    assert worst(report) > 60
     assert finding(report, "labels").figures["right"] == 3
     assert any("Begin the network with a convolution" in change for change in report.changes)
 
 
-def test_a_search_is_judged_by_the_truth():
-    gradient = share(seeded("lenet"), photographs(1), LABELS[:1])
-    report = audited(
-        "lenet", of_gradient(gradient, images=1), search=replace(USUAL_SEARCH, steps=300, total_variation=0.0)
-    )
+def test_a_search_is_judged_by_the_truth_and_without_it_shows_pictures_and_claims_nothing():
+    longer = replace(USUAL_SEARCH, steps=300, total_variation=0.0)
+    report = audited("lenet", of_images("lenet", 1), search=longer)
     search = finding(report, "search")
     assert search.verdict == "leaks"
     assert search.figures["psnr"][0] >= 20
     assert report.sentence.endswith("1 of its 1 images come back from it by a search.")
     assert "the first layer with parameters is Conv2d" in finding(report, "exact").sentence
-
-
-def test_without_the_truth_a_search_shows_pictures_and_claims_nothing():
-    gradient = share(seeded("lenet"), photographs(1), LABELS[:1])
-    report = audited("lenet", of_gradient(gradient, images=1), Truth())
+    report = audited("lenet", of_images("lenet", 1), Truth())
     search = finding(report, "search")
     assert search.verdict == "not shown"
     assert "psnr" not in search.figures
@@ -134,14 +139,8 @@ USUAL = [
 @pytest.mark.parametrize(("images", "bias"), [(1, True), (4, True), (1, False)])
 def test_the_usual_options_of_a_client_hide_no_image(images: int, bias: bool, options: dict):
     model, update = trained(images, bias, **options)
-    report = audit_update(
-        model,
-        update,
-        SHAPE,
-        truth=Truth(photographs(images)),
-        config=UpdateAuditConfig(search=None, draws=20_000),
-    )
-    assert min(finding(report, "exact").figures["psnr"]) > 30
+    report = audited(model, update, Truth(photographs(images)), search=None, draws=20_000)
+    assert worst(report) > 30
     decays = bool({"weight_decay", "absolute"} & set(options))
     assert any("A decay of weights was found and subtracted" in limit for limit in report.limits) == decays
 
@@ -153,9 +152,7 @@ def test_images_of_earlier_rounds_come_back_with_those_of_this_one(others: int):
     everybody = photographs(2 + others)
     earlier = share(model, everybody[-2:], torch.tensor([1, 5]))
     sent = {name: each + 0.05 * 0.9 * earlier[name] for name, each in update.change.items()}
-    report = audit_update(
-        model, of_gradient(sent, images=2), SHAPE, truth=Truth(), config=replace(QUICK, search=None)
-    )
+    report = audited(model, of_gradient(sent, images=2), Truth(), search=None)
     assert finding(report, "exact").figures["images"] == 2 + others
 
 
@@ -164,92 +161,75 @@ def test_images_of_earlier_rounds_come_back_with_those_of_this_one(others: int):
 def test_the_decay_is_found_in_16_bits_and_in_a_share_of_a_sum_of_clients(images: int, kind: torch.dtype):
     model, update = trained(images, True, weight_decay=5e-4)
     sent = {name: (each / 10).to(kind) for name, each in update.change.items()}
-    report = audit_update(
-        model,
-        of_gradient(sent, images=images),
-        SHAPE,
-        truth=Truth(photographs(images)),
-        config=UpdateAuditConfig(search=None),
-    )
-    assert min(finding(report, "exact").figures["psnr"]) > 30
+    report = audited(model, of_gradient(sent, images=images), Truth(photographs(images)), **ALGEBRA)
+    assert worst(report) > 30
 
 
 @pytest.mark.parametrize("optimiser", [torch.optim.Adam, torch.optim.AdamW])
 @pytest.mark.parametrize("steps", [1, 5])
 def test_signs_are_no_image(optimiser: type, steps: int):
     model, update = trained(1, True, optimiser=optimiser, steps=steps)
-    report = audit_update(model, update, SHAPE, config=UpdateAuditConfig(search=None))
-    assert (
-        "these are signs, as of signSGD and of the first steps of Adam" in finding(report, "exact").sentence
-    )
+    sentence = finding(audited(model, update, Truth(), **ALGEBRA), "exact").sentence
+    assert "these are signs, as of signSGD and of the first steps of Adam" in sentence
 
 
 @pytest.mark.parametrize("activation", [nn.Sigmoid, nn.GELU])
 def test_one_image_comes_back_behind_any_activation_and_from_8_bits(activation: type[nn.Module]):
     model = nn.Sequential(nn.Flatten(), nn.Linear(432, 64), activation(), nn.Linear(64, 4))
-    gradient = share(model, photographs(1), LABELS[:1])
+    gradient = of_images(model, 1).change
     steps = {name: each.abs().amax() / 127 for name, each in gradient.items()}
     rounded = {name: (each / steps[name]).round() * steps[name] for name, each in gradient.items()}
     for sent, decibels in ((gradient, 100), (rounded, 30)):
-        report = audit_update(
-            *(model, of_gradient(sent, images=1), SHAPE),
-            truth=Truth(photographs(1)),
-            config=replace(QUICK, search=None),
-        )
-        assert finding(report, "exact").figures["psnr"][0] > decibels
+        assert worst(audited(model, of_gradient(sent), Truth(photographs(1)), search=None)) > decibels
 
 
 def test_a_search_says_that_mini_batches_keep_their_order():
-    _, update = trained(2, True, steps=4, batch=1)
-    limits = audit_update(trained(2, True)[0], update, SHAPE, config=replace(QUICK, search=None)).limits
+    limits = audited(*trained(2, True, steps=4, batch=1), Truth(), search=None).limits
     assert any("mini-batches keep their order" in limit for limit in limits)
 
 
 @pytest.mark.parametrize(
-    ("make", "shape", "message"),
+    ("model", "shape", "message"),
     [
-        (
-            lambda: seeded("mlp"),
-            (3, 32, 32),
-            "3072 numbers; its first layer takes 432 numbers: give the shape",
-        ),
-        (lambda: seeded("lenet"), (1, 12, 12), "of 1 channels .* its first layer takes 3 channels"),
-        (lambda: seeded("lenet"), (3, 40, 40), "--shape 3x40x40: the model does not take such images"),
-        (lambda: nn.Conv2d(3, 4, 3), SHAPE, r"makes \(2, 4, 10, 10\) of two such images: it has to return"),
+        (seeded("mlp"), (3, 32, 32), "3072 numbers; its first layer takes 432 numbers: give the shape"),
+        (seeded("lenet"), (1, 12, 12), "of 1 channels .* its first layer takes 3 channels"),
+        (seeded("lenet"), (3, 40, 40), "--shape 3x40x40: the model does not take such images"),
+        (nn.Conv2d(3, 4, 3), SHAPE, r"makes \(2, 4, 10, 10\) of two such images: it has to return"),
     ],
 )
-def test_a_model_that_does_not_take_such_images_is_refused_in_one_sentence(make, shape, message: str):
-    model = make()
-    update = of_gradient({name: each.detach() for name, each in model.named_parameters()}, images=1)
+def test_a_model_that_does_not_take_such_images_is_refused_in_one_sentence(model, shape, message: str):
+    update = of_gradient({name: each.detach() for name, each in model.named_parameters()})
     with pytest.raises(ConfigError, match=message):
         audit_update(model, update, shape)
 
 
-@pytest.mark.parametrize("labels", [[0, 9, 1], [0, 1]])
-def test_labels_that_the_model_does_not_have_are_refused(labels: list[int]):
-    update = of_gradient(share(seeded("mlp"), photographs(), LABELS), images=3)
-    with pytest.raises(DataError, match="the model has the classes 0 to 3: give one for each image"):
-        audited("mlp", update, Truth(labels=torch.tensor(labels)))
+@pytest.mark.parametrize(
+    ("truth", "message"),
+    [
+        (Truth(labels=torch.tensor([0, 9, 1])), "the model has the classes 0 to 3: give one for each image"),
+        (Truth(labels=torch.tensor([0, 1])), "the model has the classes 0 to 3: give one for each image"),
+        (Truth(photographs(2)), "the truth has 2 images"),
+    ],
+)
+def test_a_truth_of_other_images_or_labels_is_refused(truth: Truth, message: str):
+    with pytest.raises(DataError, match=message):
+        audited("mlp", of_images(), truth)
+    with pytest.raises(ConfigError, match="draws=0: at least 1"):
+        UpdateAuditConfig(draws=0)
 
 
-def test_one_step_of_any_rate_is_a_gradient():
-    change = {name: 0.3 * each for name, each in share(seeded("mlp"), photographs(), LABELS).items()}
+def test_one_step_of_any_rate_is_a_gradient_and_read_at_the_parameters_that_it_began_with():
+    change = {name: 0.3 * each for name, each in of_images().change.items()}
     report = audited("mlp", Update(change=change, training=LocalTraining(images=3, rate=0.3)))
     assert finding(report, "exact").verdict == "leaks"
-
-
-def test_the_update_is_read_at_the_parameters_that_it_began_with():
-    began = {name: 2 * each for name, each in seeded("mlp").state_dict().items()}
-    model = seeded("mlp")
+    model, began = seeded("mlp"), {name: 2 * each for name, each in seeded("mlp").state_dict().items()}
     model.load_state_dict(began)
-    update = of_gradient(share(model, photographs(), LABELS), images=3)
-    assert finding(audited("mlp", replace(update, before=began)), "exact").verdict == "leaks"
+    assert finding(audited("mlp", of_images(model, before=began)), "exact").verdict == "leaks"
 
 
 @pytest.mark.parametrize("steps", [1, 16])
 def test_noise_bounds_as_theorem_2_of_hayes_et_al_says(steps: int):
-    change = share(seeded("mlp"), photographs(), LABELS)
-    noisy = {name: each + 0.5 * torch.randn(each.shape) for name, each in change.items()}
+    noisy = {name: each + 0.5 * torch.randn(each.shape) for name, each in of_images().change.items()}
     update = Update(
         change=noisy,
         training=LocalTraining(images=3, steps=steps, rate=0.1),
@@ -264,11 +244,7 @@ def test_noise_bounds_as_theorem_2_of_hayes_et_al_says(steps: int):
 
 
 def test_little_noise_is_not_called_a_bound():
-    update = replace(
-        of_gradient(share(seeded("mlp"), photographs(), LABELS), images=3),
-        noise=Noise(noise_multiplier=0.2, clipping_norm=1.0),
-    )
-    report = audited("mlp", update)
+    report = audited("mlp", of_images(noise=Noise(noise_multiplier=0.2, clipping_norm=1.0)))
     assert finding(report, "bound").verdict == "not shown"
     assert any("Add more noise" in change for change in report.changes)
 
@@ -276,8 +252,7 @@ def test_little_noise_is_not_called_a_bound():
 def test_a_model_that_is_made_to_read_images_is_named_first():
     model = seeded("mlp")
     imprint_(model[1], model[3], photographs(100).flatten(1).mean(1))
-    update = of_gradient(share(model, photographs(), LABELS), images=3)
-    report = audit_update(model, update, SHAPE, config=replace(QUICK, search=None))
+    report = audited(model, of_images(model), Truth(), search=None)
     assert report.sentence.startswith("Do not train this model")
     assert "100% of the rows of 1" in finding(report, "imprint").sentence
 
@@ -285,43 +260,31 @@ def test_a_model_that_is_made_to_read_images_is_named_first():
 def test_the_report_is_text_and_the_model_is_left_as_it_is():
     model = seeded("mlp")
     before = {name: each.clone() for name, each in model.state_dict().items()}
-    report = audit_update(
-        model, of_gradient(share(model, photographs(), LABELS), images=3), SHAPE, config=QUICK
-    )
+    report = audited(model, of_images(model), Truth())
     assert as_text(report).startswith(report.sentence)
     assert all(torch.equal(each, model.state_dict()[name]) for name, each in before.items())
-
-
-def test_a_truth_of_other_images_and_settings_of_nothing_are_refused():
-    update = of_gradient(share(seeded("mlp"), photographs(), LABELS), images=3)
-    with pytest.raises(DataError, match="the truth has 2 images"):
-        audited("mlp", update, Truth(photographs(2)))
-    with pytest.raises(ConfigError, match="draws=0: at least 1"):
-        UpdateAuditConfig(draws=0)
 
 
 @pytest.mark.parametrize(("kind", "decibels"), [(torch.float16, 60), (torch.bfloat16, 45)])
 @pytest.mark.parametrize("images", [1, 3])
 def test_images_come_back_from_numbers_of_16_bits(kind: torch.dtype, decibels: float, images: int):
-    gradient = share(seeded("mlp"), photographs(images), LABELS[:images])
+    gradient = of_images("mlp", images).change
     for kept in (kind, torch.float32):  # as a file of 16 bits, and in one of 32 that holds such numbers
         halved = {name: each.to(kind).to(kept) for name, each in gradient.items()}
         report = audited("mlp", of_gradient(halved, images=images), search=None)
-        assert min(finding(report, "exact").figures["psnr"]) > decibels
+        assert worst(report) > decibels
         assert any("significant bits (half precision" in limit for limit in report.limits)
-    assert not any(
-        "half precision" in limit
-        for limit in audited("mlp", of_gradient(gradient, images=images), search=None).limits
-    )
+    limits = audited("mlp", of_gradient(gradient, images=images), search=None).limits
+    assert not any("half precision" in limit for limit in limits)
 
 
 def test_images_come_back_from_a_difference_of_two_states_of_16_bits():
     model = seeded("mlp")
-    gradient = share(model, photographs(1), LABELS[:1])
+    gradient = of_images(model, 1).change
     before = {name: each.half() for name, each in model.state_dict().items()}
     after = {name: each - (0.1 * gradient[name]).half() for name, each in before.items()}
     report = audited("mlp", of_states(before, after, LocalTraining(images=1, rate=0.1)), search=None)
-    assert min(finding(report, "exact").figures["psnr"]) > 40
+    assert worst(report) > 40
 
 
 def test_rounding_is_measured_by_the_numbers_and_whatever_they_are_kept_in():
@@ -341,44 +304,41 @@ def test_rounding_is_measured_by_the_numbers_and_whatever_they_are_kept_in():
 
 @pytest.mark.parametrize("silent", ["", "3"])  # all of it, or the last layer alone
 def test_where_nothing_was_sent_no_label_is_read(silent: str):
-    gradient = share(seeded("mlp"), photographs(1), LABELS[:1])
+    gradient = of_images("mlp", 1).change
     sent = {name: 0 * each if name.startswith(silent) else each for name, each in gradient.items()}
-    report = audited("mlp", of_gradient(sent, images=1), Truth())
+    report = audited("mlp", of_gradient(sent), Truth())
     labels = finding(report, "labels")
-    assert (labels.verdict, labels.sentence) == (
-        "not shown",
-        "No label was read: the gradient of 3 is 0 everywhere and tells no class.",
-    )
+    assert labels.verdict == "not shown"
+    assert labels.sentence == "No label was read: the gradient of 3 is 0 everywhere and tells no class."
     assert (report.sentence == "The update is 0 everywhere: no image and no label is in it.") == (not silent)
     assert (finding(report, "exact").verdict == "leaks") == bool(silent)
 
 
 @pytest.mark.parametrize("wrapper", ["_module.", "module.", "_orig_mod.", "module._orig_mod."])
 def test_names_that_wrappers_give_are_those_of_the_model(wrapper: str):
-    gradient = share(seeded("mlp"), photographs(1), LABELS[:1])
+    gradient = of_images("mlp", 1).change
     named = {wrapper + name: each for name, each in gradient.items()}
-    assert finding(audited("mlp", of_gradient(named, images=1), search=None), "exact").verdict == "leaks"
+    assert finding(audited("mlp", of_gradient(named), search=None), "exact").verdict == "leaks"
     # On either side, and around a part of it.
     wrapped = nn.Module()
     wrapped.add_module("module", seeded("mlp"))
-    _, fitted = of_gradient(gradient, images=1).fit(wrapped)
+    _, fitted = of_gradient(gradient).fit(wrapped)
     assert set(fitted.change) == {f"module.{name}" for name in gradient}
     parts = {name.replace("1.", "1._checkpoint_wrapped_module."): each for name, each in gradient.items()}
-    assert set(of_gradient(parts, images=1).fit(seeded("mlp"))[1].change) == set(gradient)
+    assert set(of_gradient(parts).fit(seeded("mlp"))[1].change) == set(gradient)
 
 
-def test_names_that_fit_twice_or_not_at_all_are_refused():
-    gradient = share(seeded("mlp"), photographs(1), LABELS[:1])
-    with pytest.raises(DataError, match=r"the update has module\.9\.weight, which the model does not have"):
-        of_gradient({**gradient, "module.9.weight": torch.zeros(1)}, images=1).fit(seeded("mlp"))
-    twice = {**gradient, "module.1.weight": gradient["1.weight"]}
-    with pytest.raises(DataError, match=r"the update has module\.1\.weight, which the model does not have"):
-        of_gradient(twice, images=1).fit(seeded("mlp"))
+@pytest.mark.parametrize("other", ["module.9.weight", "module.1.weight"])
+def test_names_that_fit_twice_or_not_at_all_are_refused(other: str):
+    update = of_images("mlp", 1)
+    twice = {**update.change, other: update.change["1.weight"]}
+    with pytest.raises(DataError, match=f"the update has {re.escape(other)}, which the model does not have"):
+        of_gradient(twice).fit(seeded("mlp"))
 
 
 def test_a_model_in_16_bits_is_read_in_32():
-    gradient = share(seeded("mlp"), photographs(1), LABELS[:1])
-    model, fitted = of_gradient(gradient, images=1).fit(seeded("mlp").half())
+    gradient = of_images("mlp", 1).change
+    model, fitted = of_gradient(gradient).fit(seeded("mlp").half())
     assert {each.dtype for each in (*model.parameters(), *fitted.change.values())} == {torch.float32}
     assert torch.equal(fitted.change["1.weight"], gradient["1.weight"])
 
@@ -402,14 +362,9 @@ def test_a_sum_over_the_batch_is_read_as_its_mean_and_a_scaled_loss_is_refused()
 def test_a_label_that_the_loss_does_not_single_out_is_not_called_certain():
     model, images = seeded("mlp"), photographs(1)
     smoothed = nn.functional.cross_entropy(model(images), LABELS[:1], label_smoothing=1.0)
-    gradient = dict(
-        zip(
-            dict(model.named_parameters()),
-            torch.autograd.grad(smoothed, list(model.parameters())),
-            strict=True,
-        )
-    )
-    labels = finding(audited("mlp", of_gradient(gradient, images=1), Truth(), search=None), "labels")
+    parts = torch.autograd.grad(smoothed, list(model.parameters()))
+    gradient = dict(zip(dict(model.named_parameters()), parts, strict=True))
+    labels = finding(audited("mlp", of_gradient(gradient), Truth(), search=None), "labels")
     assert labels.verdict == "not shown"
     assert labels.sentence == "The classes of the 1 images are estimated from the last layer."
 
@@ -424,24 +379,17 @@ def test_labels_are_not_read_from_a_layer_that_does_not_give_the_logits():
         def forward(self, images: Tensor) -> Tensor:
             return self.head(self.body(images.flatten(1)).relu())
 
-    model = Disordered()
-    update = of_gradient(share(model, photographs(1), LABELS[:1]), images=1)
-    report = audit_update(model, update, SHAPE, config=replace(QUICK, search=None))
-    assert (
-        "body, the last layer in the order of the model's parts, does not give its logits"
-        in finding(report, "labels").sentence
-    )
+    def labels(model: nn.Module) -> Finding:
+        return finding(audited(model, of_images(model, 1), Truth(), search=None), "labels")
+
+    words = "body, the last layer in the order of the model's parts, does not give its logits"
+    assert words in labels(Disordered()).sentence
     # Log-probabilities are as good: they have the same gradient.
-    model = nn.Sequential(*seeded("mlp"), nn.LogSoftmax(1))
-    update = of_gradient(share(model, photographs(1), LABELS[:1]), images=1)
-    assert (
-        finding(audit_update(model, update, SHAPE, config=replace(QUICK, search=None)), "labels").verdict
-        == "leaks"
-    )
+    assert labels(nn.Sequential(*seeded("mlp"), nn.LogSoftmax(1))).verdict == "leaks"
 
 
 def test_more_images_than_were_stated_are_said():
-    update = of_gradient(share(seeded("mlp"), photographs(), LABELS), images=1)
-    report = audit_update(seeded("mlp"), update, SHAPE, config=replace(QUICK, search=None))
-    assert "3 images are read" in finding(report, "exact").sentence
-    assert "1 were stated: the client trained on others as well" in finding(report, "exact").sentence
+    update = of_gradient(of_images().change, images=1)
+    sentence = finding(audited("mlp", update, Truth(), search=None), "exact").sentence
+    assert "3 images are read" in sentence
+    assert "1 were stated: the client trained on others as well" in sentence

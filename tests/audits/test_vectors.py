@@ -47,10 +47,8 @@ def test_planted_people_are_named_and_an_attribute_is_read(report: Report):
     assert figures(report, "attributes")["smile"]["right"] > 0.95
     assert report.sentence.startswith("From one vector a stranger names")
     assert [finding.verdict for finding in report.findings[:2]] == ["leaks", "leaks"]
-    kinds = {(risk.kind, risk.releases) for risk in report.risks}
-    assert kinds == {(kind, n) for kind in ("singling out", "linkability") for n in (1, 10)} | {
-        ("inference", 1)
-    }
+    kinds = [(kind, n) for n in (1, 10) for kind in ("singling out", "linkability")]
+    assert [(risk.kind, risk.releases) for risk in report.risks] == [*kinds, ("inference", 1)]
 
 
 def test_remedies_name_fewer_and_the_answer_keeps_the_attribute_within_its_proof(report: Report):
@@ -81,27 +79,18 @@ def test_without_people_twins_and_copies_are_found_by_their_rows():
     made = audit_vectors(Vectors(copied, None, {}, vectors.rows + 1000, 5000), subject="unknown")
     assert figures(made, "twins")["linked"] > 0.9
     assert figures(made, "twins")["copies"] == 1
-    assert made.findings[-1].table is not None
     assert made.findings[-1].table.rows == (("1007", "1300"),)
     assert "512 of 5,000 rows were read" in made.limits[0]
 
 
-def spread_people() -> Vectors:
-    """All means are 0, and each number has a spread of each person's own."""
-    draw = np.random.default_rng(4)
-    owners = np.arange(100).repeat(12)
-    values = draw.normal(size=(1200, 64)) * np.exp(draw.normal(0, 0.7, (100, 64)))[owners]
-    return Vectors(values.astype(np.float32), owners, {}, np.arange(1200), 1200)
-
-
 def test_spreads_name_as_many_as_gaussian_naive_bayes_names():
-    vectors = spread_people()
-    assert vectors.people is not None
-    halves = measure.split(vectors.people, 0)
-    named = measure.name_people(vectors.values, vectors.people, halves, 0)[1].named.value
-    asked = np.unique(vectors.people[halves.asked])[:25]
-    rows = np.isin(vectors.people, asked)
-    x, y, known = vectors.values[rows], vectors.people[rows], np.arange(rows.sum()) % 2 == 0
+    """All means are 0, and each number has a spread of each person's own."""
+    draw, owners = np.random.default_rng(4), np.arange(100).repeat(12)
+    values = draw.normal(size=(1200, 64)) * np.exp(draw.normal(0, 0.7, (100, 64)))[owners]
+    values, halves = values.astype(np.float32), measure.split(owners, 0)
+    named = measure.name_people(values, owners, halves, 0)[1].named.value
+    rows = np.isin(owners, np.unique(owners[halves.asked])[:25])
+    x, y, known = values[rows], owners[rows], np.arange(rows.sum()) % 2 == 0
     assert named > GaussianNB().fit(x[known], y[known]).score(x[~known], y[~known]) - 0.03 > 0.8
 
 
@@ -160,7 +149,6 @@ def test_one_number_on_another_scale_hides_nobody(tmp_path: Path, factor: float)
     values[:, 1] = factor * np.random.default_rng(0).normal(size=len(values))
     np.savez(tmp_path / "a.npz", v=values, who=vectors.people)
     made = read(tmp_path / "a.npz", people="who")
-    assert made.people is not None
     halves = measure.split(made.people, 0)
     assert measure.name_people(made.values, made.people, halves, 0)[1].named.value > 0.9
 
@@ -201,7 +189,9 @@ def test_where_nothing_is_kept_the_answer_alone_is_advised():
     assert "keep the answer alone, one of 2 classes, or nothing" in made.changes[0]
 
 
-def test_those_who_teach_are_not_those_who_are_named():
+def test_those_who_teach_are_not_those_who_are_named_and_both_need_two_vectors():
+    with pytest.raises(DataError, match="0 of 40 people have two vectors or more: at least 8"):
+        measure.split(np.arange(40), seed=0)
     people = np.array([*np.arange(20).repeat(3), 20, 21])
     halves = measure.split(people, seed=0)
     assert not set(people[halves.learned]) & set(people[halves.asked])
@@ -230,7 +220,6 @@ def test_all_kinds_of_files_hold_the_same(folder: Path, file: str):
     values = planted(people=10).values
     np.testing.assert_allclose(made.values, values / np.sqrt(values.var(0).mean()), rtol=1e-5)
     if people is not None:
-        assert made.people is not None
         assert made.people.tolist() == np.arange(10).repeat(16).tolist()
 
 
@@ -256,7 +245,6 @@ def test_of_a_large_file_whole_people_are_sampled(tmp_path: Path):
     owners = np.concatenate([np.zeros(400), np.arange(1, 40).repeat(30)])
     np.savez(tmp_path / "a.npz", v=np.random.default_rng(0).random((len(owners), 4)), who=owners)
     made, again = (read(tmp_path / "a.npz", people="who", rows=500, seed=seed) for seed in (0, 0))
-    assert made.people is not None
     counts = np.bincount(made.people)
     assert np.array_equal(made.rows, again.rows)
     assert (len(made.rows), made.total) == (500, len(owners))
@@ -264,17 +252,14 @@ def test_of_a_large_file_whole_people_are_sampled(tmp_path: Path):
     assert sum(0 < count < 30 for count in counts) <= 1  # the last one drawn
 
 
+BOTH = {"labels": ["age"], "people": "who"}
 FLAT = np.random.default_rng(0).random((40, 4))
 
 
 @pytest.mark.parametrize(
     ("arrays", "options", "message"),
     [
-        (
-            {"v": np.array([[1, "a"], [2, "b"]] * 20, object)},
-            {},
-            "Python objects, and reading them could run code",
-        ),
+        ({"v": np.array([[1, "a"]] * 20, object)}, {}, "Python objects, and reading them could run code"),
         ({"v": np.where(np.arange(4) == 2, np.nan, FLAT)}, {}, "row 0 holds nan, and 40 of 40 rows"),
         ({"v": FLAT * (np.arange(40) != 3)[:, None]}, {}, "row 3 is all zeros, as 1 of 40"),
         ({"v": FLAT[:, 0]}, {}, "has no array of vectors, \\(N, D\\); it has v of 40"),
@@ -287,15 +272,11 @@ FLAT = np.random.default_rng(0).random((40, 4))
         ({"v": FLAT, "who": [""] * 40}, {"people": "who"}, "who is empty in row 0, as in 40 of 40"),
         ({"v": FLAT, "who": np.arange(40)}, {"people": "wo"}, "no column 'wo' .* did you mean 'who'"),
         (
-            {"v": FLAT, "age": np.arange(40), "who": np.arange(40) // 2},
-            {"labels": ["age"], "people": "who"},
-            "age has 40 different values: .* 2 to 20 classes",
+            {"v": FLAT, "age": range(40), "who": [0] * 40},
+            BOTH,
+            "age has 40 different values: .* 2 to 20 ",
         ),
-        (
-            {"v": FLAT, "age": np.arange(40)},
-            {"labels": ["age"]},
-            "--labels age: an attribute is learned from",
-        ),
+        ({"v": FLAT, "age": range(40)}, {"labels": ["age"]}, "--labels age: an attribute is learned from"),
     ],
 )
 def test_a_file_without_such_vectors_says_why(tmp_path: Path, arrays: dict, options: dict, message: str):
@@ -314,12 +295,12 @@ def test_a_file_without_such_vectors_says_why(tmp_path: Path, arrays: dict, opti
         (
             "a.csv",
             b"id,left,right\n1,1,2\n",
-            "id of 1, left of 1, .* name the beginning of the vectors' columns",
+            "id of 1, left of 1, .* the beginning of the vectors'",
         ),
         (
             "a.csv",
             b'e0,e1,e2\n"[1, 2]",1,1\n',
-            "e0 does not hold numbers .* printed into a cell are not read",
+            "e0 does not hold numbers .* printed into a cell are not",
         ),
         ("list.parquet", b"", "e holds lists of numbers, and columns of numbers are read: write the lists"),
         ("a.csv", b"e0;e1;e2\n0,1;0,2;0,3\n", "Numbers have a point for decimals"),
@@ -333,11 +314,6 @@ def test_a_file_of_another_kind_says_what_to_write(tmp_path: Path, name: str, co
         read(tmp_path / name)
 
 
-def test_one_vector_of_each_person_is_nothing_to_compare():
-    with pytest.raises(DataError, match="0 of 40 people have two vectors or more: at least 8"):
-        measure.split(np.arange(40), seed=0)
-
-
 def test_the_command_runs_without_pytorch(folder: Path):
     arguments = ["audit", "vectors", str(folder / "a.npz"), "--people", "who", "--for", "dpo", "--json"]
     arguments += ["--html", str(folder / "a.html")]
@@ -347,8 +323,6 @@ def test_the_command_runs_without_pytorch(folder: Path):
         "except SystemExit as stop: code = stop.code\n"
         "assert code == 1 and 'torch' not in sys.modules, code"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=300, check=True)
     assert json.loads(done.stdout)["audit"] == "evidence"
     assert "From one vector" in (folder / "a.html").read_text()

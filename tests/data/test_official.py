@@ -1,4 +1,4 @@
-"""Official layouts: Caltech-101, Imagenette, LFW, MiniImageNet and Stanford Dogs."""
+"""Official layouts: Caltech-101, LFW and MiniImageNet."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,24 +6,14 @@ from pathlib import Path
 import pytest
 from layouts import by_split, levels, photograph, values
 
-from sfumato.data import caltech101, imagenette, lfw, load, miniimagenet
+from sfumato.data import caltech101, lfw, load, miniimagenet
 from sfumato.errors import ConfigError, DataError, ImageError
 
 CALTECH = ["Faces", "Faces_easy", "accordion", "airplanes", "anchor", "ant", "barrel", "bass"]
-NETTE = {"n01440764": "tench", "n02102040": "English springer", "n03888257": "parachute"}
 MINI = {
     "train": ["n01532829", "n01558993"],
     "val": ["n01855672", "n02091244"],
     "test": ["n01930112", "n01981276"],
-}
-DOGS = {
-    "n02085620-Chihuahua": "Chihuahua",
-    "n02086240-Shih-Tzu": "Shih-Tzu",
-    "n02095314-wire-haired_fox_terrier": "wire-haired fox terrier",
-    "n02099601-golden_retriever": "golden retriever",
-    "n02106030-collie": "collie",
-    "n02110185-Siberian_husky": "Siberian husky",
-    "n02113978-Mexican_hairless": "Mexican hairless",
 }
 PEOPLE = {
     "Aaron_Eckhart": 1,
@@ -45,16 +35,6 @@ def write_caltech(root: Path) -> None:
     (root / "101_ObjectCategories" / "BACKGROUND_Google" / "tmp").touch()  # is in the archive
 
 
-def write_nette(root: Path, copy: str = "imagenette2") -> None:
-    """Three of the ten classes, and the CSV of noisy labels beside them."""
-    for part, level in (("train", 10), ("val", 20)):
-        for wordnet in NETTE:
-            path = root / copy / part / wordnet / f"{wordnet}_{level}.jpg"
-            photograph(path, level)
-            path.rename(path.with_name(f"ILSVRC2012_val_{level:08d}.JPEG"))
-    (root / copy / "noisy_imagenette.csv").write_text("path,noisy_labels_0\n")
-
-
 def write_lists(root: Path) -> None:
     """MiniImageNet by Ravi & Larochelle: all images in one folder, a CSV per split."""
     for part, classes in MINI.items():
@@ -71,12 +51,6 @@ def write_folders(root: Path) -> None:
         for wordnet in classes:
             for i in (1, 2):
                 photograph(root / part / wordnet / f"{wordnet}{i:08d}.jpg", 30 * i)
-
-
-def write_dogs(root: Path) -> None:
-    for folder in DOGS:
-        for i in (1, 2, 3):
-            photograph(root / "Images" / folder / f"{folder.split('-')[0]}_{i}.jpg")
 
 
 def write_lfw(root: Path, name: str = "lfw") -> None:
@@ -103,7 +77,6 @@ def view_1(tmp_path: Path) -> Path:
 
 WHOLE: dict[str, tuple[Callable[[Path], None], str, set[str]]] = {
     "caltech101": (write_caltech, "class", set(CALTECH)),  # without the background
-    "stanford_dogs": (write_dogs, "class", set(DOGS.values())),
     "lfw": (write_lfw, "identity", set(PEOPLE)),
 }
 
@@ -137,18 +110,6 @@ def test_the_photographs_that_two_classes_of_caltech_share_are_in_one_split(tmp_
 def test_the_folder_of_the_classes_may_be_named_itself(tmp_path: Path, inner: str):
     write_caltech(tmp_path)
     assert len(caltech101(tmp_path / inner, size=8)) == 16
-
-
-@pytest.mark.parametrize("copy", ["imagenette2", "imagenette2-320", "imagenette2-160"])
-@pytest.mark.parametrize("inside", [False, True])
-def test_the_official_split_of_imagenette_is_by_image_and_val_is_the_test(
-    tmp_path: Path, copy: str, inside: bool
-):
-    write_nette(tmp_path, copy)
-    data = imagenette(tmp_path / copy if inside else tmp_path, size=8)
-    assert by_split(data, "class") == {name: set(NETTE.values()) for name in ("train", "test")}
-    assert set(levels(data.split("train"))) == {10}
-    assert set(levels(data.split("test"))) == {20}
 
 
 @pytest.mark.parametrize("written", [write_lists, write_folders])
@@ -199,9 +160,7 @@ def test_with_the_lists_of_view_1_people_are_split_as_they_say(view_1: Path):
             r"no 101_ObjectCategories \(found: Annotations\): put the content of "
             r"101_ObjectCategories\.tar\.gz there, from https://data\.caltech\.edu",
         ),
-        ("imagenette", r"no train or imagenette2/train .*found: Annotations.*imagenette2\.tgz"),
         ("miniimagenet", r"no train\.csv or train .*put images with train\.csv.*image-net\.org"),
-        ("stanford_dogs", r"no Images .*the content of images\.tar there, from http"),
         ("lfw", r"no lfw or lfw-deepfunneled .*content of lfw\.tgz there, from https"),
     ],
 )
@@ -225,9 +184,7 @@ def test_an_empty_folder_has_no_images(tmp_path: Path):
     ("written", "source", "file"),
     [
         (write_caltech, "caltech101", "101_ObjectCategories/ant/image_0002.jpg"),
-        (write_nette, "imagenette", "imagenette2/val/n01440764/ILSVRC2012_val_00000020.JPEG"),
         (write_lists, "miniimagenet", "images/n0185567200000001.jpg"),
-        (write_dogs, "stanford_dogs", "Images/n02106030-collie/n02106030_2.jpg"),
         (write_lfw, "lfw", "lfw/Zico/Zico_0002.jpg"),
     ],
 )
@@ -239,20 +196,6 @@ def test_an_unreadable_image_is_named_or_left_out_where_that_is_wanted(
     with pytest.raises(ImageError, match=f"{file}: not an image"):
         load(f"{source}:{tmp_path}", size=8)
     assert len(load(f"{source}:{tmp_path}", size=8, strict=False).skipped) == 1
-
-
-def test_a_missing_part_of_imagenette_is_named(tmp_path: Path):
-    write_nette(tmp_path)
-    (tmp_path / "imagenette2" / "val").rename(tmp_path / "elsewhere")
-    with pytest.raises(DataError, match=r"imagenette2/val: no images .* put the content of imagenette2\.tgz"):
-        imagenette(tmp_path)
-
-
-def test_a_class_that_is_none_of_the_ten_is_refused(tmp_path: Path):
-    write_nette(tmp_path)
-    photograph(tmp_path / "imagenette2" / "train" / "n02086240" / "x.jpg")  # of Imagewoof
-    with pytest.raises(DataError, match="'n02086240' is not one of the ten classes"):
-        imagenette(tmp_path)
 
 
 @pytest.mark.parametrize("written", [write_lists, write_folders])

@@ -1,6 +1,7 @@
 """Channels and people for tests of naming."""
 
 import math
+from functools import reduce
 
 import numpy as np
 from hypothesis import strategies as st
@@ -23,19 +24,18 @@ def leakage(prior, *, channel, releases=1) -> Bound:
 
 
 def promise(definition: str, whole_image: float, delta: float = 0.0, **more: float) -> Guarantee:
-    return Guarantee(
-        definition=definition,
-        value=whole_image,
-        pixels=1,
-        whole_image=whole_image,
-        source="a proof",
-        delta=delta,
-        **more,
-    )
+    known = {"pixels": 1, "whole_image": whole_image, "source": "a proof", "delta": delta}
+    return Guarantee(definition=definition, value=whole_image, **known, **more)
 
 
-def priors_of(people: int, draw: np.random.Generator) -> np.ndarray:
-    return draw.dirichlet(np.full(people, draw.choice([0.3, 1.0, 100.0])))
+def joint(parts) -> np.ndarray:
+    """The law of independent parts together, or the table of independent channels."""
+    return reduce(np.kron, parts, np.ones(1))
+
+
+def flips(flip: float, bits: int) -> np.ndarray:
+    """(2^bits, 2^bits) of bits that are flipped one by one."""
+    return joint([[[1 - flip, flip], [flip, 1 - flip]]] * bits)
 
 
 def random_channel(draw: np.random.Generator) -> np.ndarray:
@@ -43,3 +43,24 @@ def random_channel(draw: np.random.Generator) -> np.ndarray:
     images, outputs = draw.integers(2, 6), draw.integers(2, 5)
     rows = draw.dirichlet(np.full(outputs, draw.choice([0.1, 1.0, 10.0, 100.0])), size=images)
     return rows * (1 - 1e-6) + 1e-6 / outputs
+
+
+def released(channels: list[np.ndarray], draw: np.random.Generator) -> np.ndarray:
+    """(S, outputs of all releases): of up to three series of images that a person has, one is drawn."""
+    rows = []
+    for _ in range(draw.integers(1, 9)):
+        alternatives = [
+            joint([channel[draw.integers(len(channel))] for channel in channels])
+            for _ in range(draw.integers(1, 4))
+        ]
+        rows.append(draw.dirichlet(np.ones(len(alternatives))) @ np.array(alternatives))
+    return np.array(rows)
+
+
+def no_adversary_is_above(bounds, rows: np.ndarray, draw: np.random.Generator) -> None:
+    """Bounds are functions of a prior, and rows the outputs of each person."""
+    priors = draw.dirichlet(np.full(len(rows), draw.choice([0.3, 1.0, 100.0])))
+    best_adversary = exact(list(priors), rows)
+    for bound in bounds:
+        assert best_adversary <= bound(float(priors.max())).chance
+        assert best_adversary <= bound(list(priors)).chance

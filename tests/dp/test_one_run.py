@@ -11,15 +11,7 @@ import torch
 from scipy.optimize import linprog
 from scipy.stats import binom
 
-from sfumato.dp.audit.one_run import (
-    Guesses,
-    conclude,
-    guess,
-    p_value,
-    plan_guesses,
-    proves,
-    refutes_mu,
-)
+from sfumato.dp.audit.one_run import Guesses, conclude, guess, p_value, plan_guesses, proves, refutes_mu
 from sfumato.errors import ConfigError
 
 NORMAL = NormalDist()
@@ -48,21 +40,24 @@ def test_the_scores_farthest_from_0_are_guessed_by_their_sign():
     assert found == Guesses(canaries=6, guesses=4, right=2)
 
 
-def test_a_score_that_is_no_number_is_guessed_last():
+def test_a_score_that_is_no_number_is_guessed_last_and_runs_add_up():
     scores = torch.tensor([math.nan, 1.0, -1.0, 0.0, math.inf])
     inserted = torch.tensor([True, True, False, True, True])
     assert guess(scores, inserted, guesses=3).right == 3
-
-
-def test_runs_add_up():
     assert of(5, 10) + of(7, 9, 20) == Guesses(canaries=30, guesses=19, right=12)
 
 
-def test_more_guesses_than_canaries_are_refused():
-    with pytest.raises(ConfigError, match="at most as many as there are"):
-        guess(torch.zeros(3), torch.zeros(3, dtype=torch.bool), guesses=4)
-    with pytest.raises(ConfigError, match="5 right of 4 guesses for 6 canaries"):
-        Guesses(canaries=6, guesses=4, right=5)
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: guess(torch.zeros(3), torch.zeros(3).bool(), guesses=4), "at most as many as there are"),
+        (lambda: Guesses(canaries=6, guesses=4, right=5), "5 right of 4 guesses for 6 canaries"),
+        (lambda: conclude(of(60), definition="concentrated", stated=1.0), r"audit its \(eps, delta\)"),
+    ],
+)
+def test_more_guesses_than_canaries_and_zcdp_are_refused(ask, message):
+    with pytest.raises(ConfigError, match=message):
+        ask()
 
 
 # (eps, delta)
@@ -101,15 +96,10 @@ def test_the_correction_for_delta_is_the_theorems():
     assert p_value(of(v, r, m), epsilon=epsilon, delta=delta) == pytest.approx(expected, rel=1e-9)
 
 
-def test_all_right_is_what_a_logarithm_says():
-    # q^100 = 0.05 at q = 0.05^(1/100).
-    q = 0.05 ** (1 / 100)
+def test_all_right_is_what_a_logarithm_says_and_half_right_proves_nothing():
+    q = 0.05 ** (1 / 100)  # q^100 = 0.05
     assert epsilon_bound(of(100), confidence=0.95) == pytest.approx(math.log(q / (1 - q)), rel=1e-6)
-
-
-def test_half_right_proves_nothing():
-    assert epsilon_bound(of(50), confidence=0.9) == 0
-    assert mu_bound(of(50), confidence=0.9) == 0
+    assert epsilon_bound(of(50), confidence=0.9) == mu_bound(of(50), confidence=0.9) == 0
 
 
 def test_more_right_guesses_and_more_canaries_prove_more_and_delta_less():
@@ -206,10 +196,7 @@ def test_the_number_of_guesses_is_the_one_that_is_expected_to_prove_most():
     best = bound(guess(scores, inserted, guesses=planned))
     assert planned < 5_000
     assert all(best > bound(guess(scores, inserted, guesses=some)) for some in (50, 10_000, 20_000))
-
-
-def test_where_nothing_is_expected_to_be_proved_half_of_the_canaries_are_guessed():
-    assert plan_guesses(100, mu=0.1, bound=lambda guesses: epsilon_bound(guesses, confidence=0.99)) == 50
+    assert plan_guesses(100, mu=0.1, bound=bound) == 50  # half, if nothing is expected to be proved
 
 
 # Conclusions
@@ -225,22 +212,13 @@ def test_a_conclusion_convicts_where_the_bound_is_above_what_is_stated():
     assert str(wrong).endswith("(99% confidence, 2 runs, 100 of 100 guesses right, 100 canaries)")
 
 
-def test_a_conclusion_of_mu_is_a_bound_on_mu():
+def test_a_conclusion_of_mu_is_a_bound_on_mu_and_one_of_epsilon_too():
     result = conclude(of(95), definition="gaussian", stated=0.1)
     assert result.lower == mu_bound(of(95), confidence=0.99)
     assert result.convicted
-
-
-def test_a_bound_on_mu_is_one_of_epsilon_too():
-    result = conclude(of(95), definition="gaussian", stated=0.1)
     mu, epsilon, delta = result.lower, result.epsilon(1e-5), 1e-5
     # Dong, Roth & Su 2022, Corollary 2.13.
     at = NORMAL.cdf(-epsilon / mu + mu / 2) - math.exp(epsilon) * NORMAL.cdf(-epsilon / mu - mu / 2)
     assert at == pytest.approx(delta, rel=1e-6)
     pure = conclude(of(95), definition="pure", stated=0.1)
     assert pure.epsilon(1e-5) == pure.lower
-
-
-def test_zcdp_is_refused():
-    with pytest.raises(ConfigError, match=r"audit its \(eps, delta\)"):
-        conclude(of(60), definition="concentrated", stated=1.0)

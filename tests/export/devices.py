@@ -51,7 +51,7 @@ def write_feature(
     with torch.no_grad():
         for each in model.parameters():
             each.mul_(2)
-    private_feature.embed(model, images)
+    private_feature.begin_auto_encoder(model, images)
     private_feature.settle(model, images, batch=32)
     model.device.covariance.copy_(torch.eye(dimension) / 2)
     model.save(path)

@@ -18,15 +18,8 @@ from sfumato.protect.code import Code
 from sfumato.study.measure.accuracy import serve_vectors
 
 QUICK: dict[str, Any] = {
-    "way": 4,
-    "shot": 2,
-    "queries": 2,
-    "epochs": 2,
-    "episodes_per_epoch": 3,
-    "validation_way": 2,
-    "validation_shot": 2,
-    "validation_queries": 2,
-    "validation_episodes": 10,
+    **{"way": 4, "shot": 2, "queries": 2, "epochs": 2, "episodes_per_epoch": 3},
+    **{"validation_way": 2, "validation_shot": 2, "validation_queries": 2, "validation_episodes": 10},
 }
 
 

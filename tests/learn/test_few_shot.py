@@ -47,14 +47,11 @@ def weights(model):
 
 
 def test_the_papers_settings_are_table_2():
-    omniglot, celeba, imagenet = (
-        few_shot.FS_PIC_OMNIGLOT,
-        few_shot.FS_PIC_CELEBA,
-        few_shot.FS_PIC_MINIIMAGENET,
-    )
-    table = [(c.way, c.shot, c.queries, c.epochs, c.patience) for c in (omniglot, celeba, imagenet)]
+    celeba = few_shot.FS_PIC_CELEBA
+    settings = (few_shot.FS_PIC_OMNIGLOT, celeba, few_shot.FS_PIC_MINIIMAGENET)
+    table = [(c.way, c.shot, c.queries, c.epochs, c.patience) for c in settings]
     assert table == [(60, 5, 5, 500, 50), (5, 5, 5, 200, 20), (5, 5, 15, 200, 20)]
-    assert {c.episodes_per_epoch for c in (omniglot, celeba, imagenet)} == {100}
+    assert {c.episodes_per_epoch for c in settings} == {100}
     assert (celeba.learning_rate, celeba.halve_every, celeba.denoiser_depth) == (1e-3, 20, 8)
 
 
@@ -180,14 +177,7 @@ def means_of_cells(images, cell):
 
 @pytest.mark.parametrize("size", [(20, 20), (21, 26), (84, 84)])
 @pytest.mark.parametrize(
-    "spec",
-    [
-        "pixelize:cell=2",
-        "pixelize:cell=3",
-        "pixelize:cell=10",
-        "dp-pix:cell=4,epsilon=3",
-        "dp-pix-gaussian:cell=5,rho=1",
-    ],
+    "spec", ["pixelize:cell=2", "pixelize:cell=10", "dp-pix:cell=3,epsilon=3", "dp-pix-gaussian:cell=5,rho=1"]
 )
 def test_the_networks_see_exactly_the_values_that_were_released(spec, size):
     released = parse(spec).release(photographs(3, *size), seeded_noise(0))
@@ -222,7 +212,7 @@ def test_the_cell_survives_the_artefact_and_so_does_what_was_asked_for(
         assert read.cell == used
         assert read.card["config"]["cell"] == cell
         images = small_glyphs.images[:4]
-        assert torch.equal(read.embed(images), model.embed(images))
+        assert torch.equal(read.encode(images), model.encode(images))
         assert torch.equal(read.denoise(images), model.denoise(images))
 
 
@@ -257,7 +247,7 @@ def test_an_encoder_of_ones_own_sees_every_pixel_unless_cells_are_asked_for(
         few_shot.load(tmp_path / "own.safetensors")
     loaded = few_shot.load(tmp_path / "own.safetensors", encoder=own())
     assert loaded.cell == model.cell
-    assert torch.equal(loaded.embed(small_glyphs.images[:4]), model.embed(small_glyphs.images[:4]))
+    assert torch.equal(loaded.encode(small_glyphs.images[:4]), model.encode(small_glyphs.images[:4]))
 
 
 @pytest.mark.parametrize("spec", ["gaussian:sigma=40", "pixelize:cell=4", "dp-pix:cell=3,epsilon=3"])
@@ -308,12 +298,10 @@ def test_the_last_maps_are_about_as_large_as_at_full_resolution(encoder, cell):
     assert model.encoder(seen).shape == (1, 64 * side**2 if encoder == "conv4" else 512)
 
 
-HALF = FewShotConfig(encoder="resnet12", widths=(32, 64, 128, 256), denoiser_depth=None)
-
-
 def test_half_the_widths_of_resnet12_make_about_a_quarter_of_the_operations():
-    full = few_shot.operations(untrained("none", replace(HALF, widths=None), channels=3), (3, 84, 84))
-    half = few_shot.operations(untrained("none", HALF, channels=3), (3, 84, 84))
+    config = FewShotConfig(encoder="resnet12", widths=(32, 64, 128, 256), denoiser_depth=None)
+    settings = (config, replace(config, widths=None))
+    half, full = (few_shot.operations(untrained("none", each), (3, 84, 84)) for each in settings)
     assert 0.24 < half / full < 0.27  # the first convolution's inputs are not halved
 
 
@@ -323,8 +311,8 @@ def test_a_network_of_other_widths_is_read_as_it_was_written(small_glyphs, tmp_p
     model.save(tmp_path / "m.safetensors")
     again = few_shot.load(tmp_path / "m.safetensors")
     images = small_glyphs.images[:3]
-    assert model.embed(images).shape == (3, 5)
-    assert torch.equal(again.embed(images), model.embed(images))
+    assert model.encode(images).shape == (3, 5)
+    assert torch.equal(again.encode(images), model.encode(images))
 
 
 def test_the_card_has_the_validation_curve_of_which_the_best_epoch_is_kept(trained):
@@ -427,7 +415,7 @@ def test_pretraining_learns_to_classify_and_to_tell_new_classes_apart_without_an
     _, codes = data.label("class").codes.unique(return_inverse=True)
     last = few_shot.make_untrained(1, config, parse("none"), card=dict(model.card))
     last.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
-    named = (last.embed(data.images) @ tensors["classifier"].T).argmax(1)
+    named = (last.encode(data.images) @ tensors["classifier"].T).argmax(1)
     assert (named == codes).double().mean() > 0.5  # of 26 classes
     start = few_shot.make_untrained(1, config, parse("none"))
     before, after = (evaluate(m, small_glyphs, queries=5, episodes=100).mean for m in (start, model))

@@ -24,15 +24,8 @@ from sfumato.protect.answer import Answer, Answerer
 from sfumato.protect.code import Code, load_encoder
 
 EPISODES: dict[str, Any] = {
-    "way": 4,
-    "shot": 2,
-    "queries": 2,
-    "epochs": 3,
-    "episodes_per_epoch": 3,
-    "validation_way": 3,
-    "validation_shot": 2,
-    "validation_queries": 2,
-    "validation_episodes": 10,
+    **{"way": 4, "shot": 2, "queries": 2, "epochs": 3, "episodes_per_epoch": 3},
+    **{"validation_way": 3, "validation_shot": 2, "validation_queries": 2, "validation_episodes": 10},
 }
 
 
@@ -66,14 +59,9 @@ def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def trained(people: data.LabelledImages, encoder: str, protection: str = "none", **settings: Any) -> Any:
-    settings = {"denoiser_depth": None, "precision": "float32"} | settings
-    return few_shot.train(
-        people.split("train"),
-        parse(protection),
-        FewShotConfig(encoder=encoder, **EPISODES, **settings),
-        target="headwear",
-        validation=people.split("validation"),
-    )
+    settings = EPISODES | {"denoiser_depth": None, "precision": "float32"} | settings
+    config, sides = FewShotConfig(encoder=encoder, **settings), {"validation": people.split("validation")}
+    return few_shot.train(people.split("train"), parse(protection), config, target="headwear", **sides)
 
 
 # Few-shot models
@@ -83,7 +71,7 @@ def test_a_frozen_encoder_is_fitted_to_the_releases_in_closed_form(people: data.
     train = people.split("train")
     model = trained(people, spec, "blur:radius=1")
     released = parse("blur:radius=1").release(train.images, seeded_noise(0, 0)).images()
-    embedded = model.embed(released).double()
+    embedded = model.encode(released).double()
     assert model.card["epochs"] == 0
     torch.testing.assert_close(
         embedded.norm(dim=1), torch.full((len(train),), 4.0).double(), atol=1e-4, rtol=0
@@ -100,7 +88,7 @@ def test_a_model_needs_its_file_no_longer(people: data.LabelledImages, tmp_path:
     (tmp_path / "gone.onnx").unlink()
     read = few_shot.load(tmp_path / "model.safetensors")
     images = people.split("test").images[:9]
-    torch.testing.assert_close(read.embed(images), model.embed(images), atol=0, rtol=0)
+    torch.testing.assert_close(read.encode(images), model.encode(images), atol=0, rtol=0)
     assert "gone" not in str(read.card)
     assert few_shot.operations(read, (3, 24, 24)) is None  # those of a graph are not counted
 
@@ -128,16 +116,7 @@ def test_a_rate_lets_the_encoder_learn_more_slowly_than_the_rest(
     start = trained(people, squeezenet).encoder.encoder.network.state_dict()
     one_step = {"epochs": 1, "episodes_per_epoch": 1, "learning_rate": 1e-2}
     for rate in (1.0, 0.1):
-        config = FewShotConfig(
-            encoder=f"{squeezenet},rate={rate}",
-            denoiser_depth=None,
-            precision="float32",
-            **EPISODES | one_step,
-        )
-        train = people.split("train")
-        model = few_shot.train(
-            train, parse("none"), config, target="headwear", validation=people.split("validation")
-        )
+        model = trained(people, f"{squeezenet},rate={rate}", **one_step)
         moved = [
             (each - start[name]).abs().max()
             for name, each in model.encoder.encoder.network.state_dict().items()
@@ -218,13 +197,11 @@ def test_a_card_that_names_a_file_of_this_machine_opens_none(
     if kind == "few-shot":
         trained(people, spec).save(path)
     elif kind == "code":
-        code.train(
-            people.split("train"), CodeConfig(bits=4, encoder=spec, **EPISODES), target="headwear"
-        ).save(path)
+        config = CodeConfig(bits=4, encoder=spec, **EPISODES)
+        code.train(people.split("train"), config, target="headwear").save(path)
     else:
-        model = classifier.train(
-            known.split("train"), parse("none"), ClassifierConfig(network=spec), target="shade"
-        )
+        config = ClassifierConfig(network=spec)
+        model = classifier.train(known.split("train"), parse("none"), config, target="shade")
         model.save(path)
         if kind == "answers":
             answerer = Answerer(model.network, classes=model.classes, shape=(3, 24, 24))

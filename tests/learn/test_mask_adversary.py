@@ -105,14 +105,7 @@ def test_a_mask_that_is_trained_for_its_shape_tells_the_class_by_it(tmp_path):
 
 def begun(config: MaskConfig) -> Training:
     """A training in its first epoch, with the weights of a seed."""
-    card = {
-        "config": {},
-        "seed": 0,
-        "precision": "float32",
-        "shape": [3, 16, 16],
-        "classes": ["red", "blue"],
-        "target": "colour",
-    }
+    card = {"config": {}, "seed": 0, "precision": "float32", "shape": [3, 16, 16], "classes": ["red", "blue"]}
     training = Training(make_untrained(card, config, seed=0), config)
     training.start_epoch()
     return training

@@ -138,10 +138,8 @@ def test_a_stopped_training_goes_on_as_if_it_had_not(
     more: dict[str, Any] = {} if method in ("few-shot", "semsim") else {"validation": world()}
     with pytest.raises(Stop):
         train(method, settings, checkpoint=tmp_path / "c", progress=progress, **more)
-    resumed, whole = (
-        train(method, settings, checkpoint=tmp_path / "c", **more),
-        train(method, settings, **more),
-    )
+    resumed = train(method, settings, checkpoint=tmp_path / "c", **more)
+    whole = train(method, settings, **more)
     assert same(resumed, whole)
     assert resumed.card == whole.card
 
@@ -221,11 +219,7 @@ def test_the_best_epoch_by_validation_is_kept(method: str):
         (ClassifierConfig, {"learning_rate": float("nan")}, "learning_rate=nan: above 0"),
         (MaskConfig, {"keep": 0.0}, "keep=0: a share of the pixels, above 0 and below 1"),
         (MaskConfig, {"keep": float("nan")}, "keep=nan: a share"),
-        (
-            MaskConfig,
-            {"anneal_from": 0.1},
-            "anneal_from=0.1: from keep=0.25 to 1, or null to begin with keep",
-        ),
+        (MaskConfig, {"anneal_from": 0.1}, "anneal_from=0.1: from keep=0.25 to 1, or null to begin with"),
         (MaskConfig, {"selection": "hard"}, "selection=hard: choose straight-through or soft"),
         (MaskConfig, {"against": float("inf")}, "against=inf: at least 0"),
         (MaskConfig, {"values": "none"}, "values=none: choose hard or soft or shape"),
@@ -242,11 +236,7 @@ def test_the_best_epoch_by_validation_is_kept(method: str):
         (PerceptualConfig, {"terms": "place"}, "no kind of terms is called 'place': did you mean 'placed'"),
         (PerceptualConfig, {"size": 31}, "size=31: at least 32"),
         (PerceptualConfig, {"margin": 0.0}, "margin=0: above 0, and finite"),
-        (
-            PerceptualConfig,
-            {"calibrated_on": 1.0},
-            "calibrated_on=1: a share of originals, above 0 and below",
-        ),
+        (PerceptualConfig, {"calibrated_on": 1.0}, "calibrated_on=1: a share of originals, above 0 and"),
         *((each, {"learning_rate": 0.0}, "learning_rate=0: above 0") for each in CONFIGS),
         *((each, {"precision": "half"}, "choose auto, float32, bfloat16") for each in CONFIGS[1:]),
         *((each, {"epochs": 0}, "epochs=0: at least 1") for each in CONFIGS if each is not FeatureConfig),

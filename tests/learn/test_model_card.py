@@ -36,22 +36,11 @@ def test_it_states_what_counting_proves_and_no_more(tmp_path):
 
 
 def test_it_says_what_it_was_trained_on_and_for(tmp_path):
-    said = {
-        "data": {"name": "faces", "images": 4320},
-        "target": "headwear",
-        "classes": 96,
-        "sensitive": ["identity"],
-    }
+    said = {"data": {"name": "faces", "images": 4320}, "target": "headwear", "classes": 96}
+    said |= {"sensitive": ["identity"]}
     card = model_card.describe(code(tmp_path / "c.safetensors", **said, validation_accuracy=0.928))
     trained = section(card, "What it was trained on and for")
-    for words in (
-        "4,320 images",
-        "'faces'",
-        "'headwear'",
-        "96 training classes",
-        "Trained to hide: identity",
-        "16x16",
-    ):
+    for words in ("4,320 images", "'faces'", "'headwear'", "96 training classes", "hide: identity", "16x16"):
         assert words in trained
     assert "92.8%" in section(card, "Accuracy")
     assert "drawn here" in section(card, "Licence")

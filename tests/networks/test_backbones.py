@@ -19,11 +19,7 @@ LAYERS = {
     ],
     SqueezeNet11: [CONV, RELU, *[POOL3_UP, FIRE, FIRE] * 3, FIRE, FIRE],
 }
-ENDS = {
-    AlexNet: (1, 4, 7, 9, 11),
-    VGG16: (3, 8, 15, 22, 29),
-    SqueezeNet11: (1, 4, 7, 9, 10, 11, 12),
-}
+ENDS = {AlexNet: (1, 4, 7, 9, 11), VGG16: (3, 8, 15, 22, 29), SqueezeNet11: (1, 4, 7, 9, 10, 11, 12)}
 STRIDES = {(AlexNet, 0): (4, 2), (AlexNet, 3): (1, 2), (SqueezeNet11, 0): (2, 0)}  # stride, padding; or 1, 1
 CLASSIFIERS = {AlexNet: (1, 4, 6), VGG16: (0, 3, 6), SqueezeNet11: (1,)}
 

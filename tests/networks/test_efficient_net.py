@@ -11,10 +11,9 @@ from torch import nn
 from torch.nn import functional
 
 from sfumato.errors import ArtefactError, MissingExtraError
-from sfumato.images import to_float
 from sfumato.networks import weights
 from sfumato.networks.encoders.efficient_net import LITES, EfficientNetLite
-from sfumato.networks.encoders.pretrained import check_card, on_card, open_pretrained, parse_pretrained
+from sfumato.networks.encoders.pretrained import parse_pretrained
 
 LITE0 = LITES["efficientnet-lite0"][2]
 needs_wheel = pytest.mark.skipif(not LITE0.is_installed(), reason="the extra encoders is not installed")
@@ -61,21 +60,6 @@ def test_convolutions_are_padded_as_tensorflow_pads_and_normed_as_in_training():
         maps = maps + given if maps.shape == given.shape else maps
     expected = layer(network._conv_head, network._bn1, maps).clamp(0, 6).mean((2, 3))
     torch.testing.assert_close(network(images), expected, atol=1e-5, rtol=1e-4)
-
-
-@needs_wheel
-@torch.no_grad()
-def test_the_one_of_a_wheel_is_named_without_a_file_and_artefacts_hold_it(photos):
-    spec = "efficientnet-lite0:size=32"
-    encoder = open_pretrained(parse_pretrained(spec)).eval()
-    embeddings = encoder(to_float(photos))
-    assert embeddings.shape == (7, 1280)
-    card = on_card(spec)
-    assert check_card(card) == card
-    assert parse_pretrained(card).sha256 == LITE0.sha256
-    blank = open_pretrained(parse_pretrained(card))
-    blank.load_state_dict(encoder.state_dict())
-    assert torch.equal(blank.eval()(to_float(photos)), embeddings)
 
 
 @needs_wheel

@@ -1,12 +1,12 @@
-import io
+"""Recognisers of faces tell people apart on real photographs, that are aligned by our landmarks."""
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from pictures import photographs
 
 from sfumato.errors import DataError
-from sfumato.networks import MobileFaceNet, align
+from sfumato.networks import DlibResNet, MobileFaceNet, align
 
 WEIGHTS = "weights/mobilefacenet_casia_112x96.safetensors"
 
@@ -16,20 +16,19 @@ def recogniser(shared_data):
     return MobileFaceNet.load(shared_data / WEIGHTS)
 
 
+def pairs_of(folder, *, each, step):
+    """Pairs of one person and as many of two, and both sides' photographs and landmarks."""
+    packed = np.load(folder / "lfw_faces_84.npz")
+    pairs, landmarks = packed["pairs"], torch.from_numpy(packed["landmarks"])
+    rows = np.concatenate([pairs[pairs[:, 2] == same][::step][:each] for same in (1, 0)])
+    return rows, [(photographs(folder, "lfw_faces_84", side), landmarks[side]) for side in rows.T[:2]]
+
+
 @pytest.fixture(scope="module")
 def pairs(shared_data):
     """60 pairs of aligned faces, half of them of one person each, from all folds: images twice, and same."""
-    packed = dict(np.load(shared_data / "lfw_faces_84.npz"))
-    same = packed["pairs"][packed["pairs"][:, 2] == 1][::97][:30]
-    different = packed["pairs"][packed["pairs"][:, 2] == 0][::97][:30]
-    rows = np.concatenate([same, different])
-    sides = []
-    for column in (0, 1):
-        files = [packed["blob"][packed["offset"][i] : packed["offset"][i + 1]] for i in rows[:, column]]
-        pixels = [np.array(Image.open(io.BytesIO(file.tobytes())).convert("RGB")) for file in files]
-        images = torch.from_numpy(np.stack(pixels).transpose(0, 3, 1, 2).copy())
-        sides.append(align(images, torch.from_numpy(packed["landmarks"][rows[:, column]])))
-    return *sides, torch.from_numpy(rows[:, 2] == 1)
+    rows, sides = pairs_of(shared_data, each=30, step=97)
+    return *(align(*side) for side in sides), torch.from_numpy(rows[:, 2] == 1)
 
 
 def test_it_has_the_million_parameters_of_the_paper():
@@ -51,6 +50,16 @@ def test_people_on_real_photographs_are_told_apart(recogniser, pairs):
     assert cosines[same].mean().item() == pytest.approx(0.62, abs=0.05)
     assert cosines[~same].mean().item() == pytest.approx(0.01, abs=0.05)
     assert ((cosines > 0.3) == same).float().mean() >= 0.95
+
+
+def test_people_on_real_photographs_are_told_apart_by_dlib(shared_data):
+    """studies/second_network.py at 2f64c651 judges all pairs; here eight of one person, and eight of two."""
+    pytest.importorskip("dlib")
+    network = DlibResNet.load()
+    left, right = (network.embed(network.cut(*side)) for side in pairs_of(shared_data, each=8, step=300)[1])
+    assert torch.allclose(left.norm(dim=1), torch.ones(16))
+    cosines = (left * right).sum(1)
+    assert cosines[:8].min() > cosines[8:].max()
 
 
 def test_images_of_another_size_are_refused():

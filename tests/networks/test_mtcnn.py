@@ -1,9 +1,7 @@
-import io
-
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from pictures import photographs
 from torch.nn import functional
 
 from sfumato.errors import DataError
@@ -22,11 +20,8 @@ def detector(shared_data):
 @pytest.fixture(scope="module")
 def faces(shared_data):
     """24 real faces at 84x84 and their landmarks, which the same weights found on the full photographs."""
-    packed = dict(np.load(shared_data / "lfw_faces_84.npz"))
-    rows = np.arange(0, len(packed["person"]), 350)
-    files = [packed["blob"][packed["offset"][i] : packed["offset"][i + 1]].tobytes() for i in rows]
-    pixels = np.stack([np.array(Image.open(io.BytesIO(file)).convert("RGB")) for file in files])
-    return torch.from_numpy(pixels.transpose(0, 3, 1, 2).copy()), torch.from_numpy(packed["landmarks"][rows])
+    landmarks = torch.from_numpy(np.load(shared_data / "lfw_faces_84.npz")["landmarks"])
+    return photographs(shared_data, "lfw_faces_84", range(0, len(landmarks), 350)), landmarks[::350]
 
 
 def enlarged(images, height, width):
@@ -58,12 +53,6 @@ def test_suppression_is_the_plain_loop(of_smaller):
         expected += kept
     assert nms(boxes, scores, groups, overlap=0.4, of_smaller=of_smaller).tolist() == expected
     assert 20 < len(expected) < 180
-
-
-def test_a_reduced_window_is_the_average_over_its_area():
-    images = torch.randint(0, 256, (2, 3, 12, 18)).float()
-    reduced = _averages(_sums(images), torch.tensor([1]), torch.tensor([[3.0, 2.0, 15.0, 10.0]]), (4, 3))
-    torch.testing.assert_close(reduced, functional.avg_pool2d(images[1:, :, 2:10, 3:15], (2, 4)))
 
 
 def test_a_window_takes_its_share_of_each_pixel_and_black_outside():

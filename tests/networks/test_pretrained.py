@@ -18,6 +18,7 @@ from sfumato.images import to_float
 from sfumato.learn.start import begin
 from sfumato.networks import Conv4, SqueezeNet
 from sfumato.networks.classifiers import make_classifier, make_encoder
+from sfumato.networks.encoders.efficient_net import LITES
 from sfumato.networks.encoders.pretrained import (
     Pretrained,
     PretrainedEncoder,
@@ -29,6 +30,7 @@ from sfumato.networks.encoders.pretrained import (
 )
 from sfumato.networks.onnx_network import OnnxNetwork
 
+LITE0 = LITES["efficientnet-lite0"][2]
 SQUEEZENET = "weights/squeezenet1_0_imagenet_deepcomp.npz"
 MEAN, STD = torch.tensor([0.5, 0.4, 0.3])[:, None, None], torch.tensor([0.2, 0.25, 0.3])[:, None, None]
 
@@ -128,18 +130,21 @@ def test_a_card_says_what_is_in_the_file_and_the_weights_alone_rebuild_the_encod
 
 
 @torch.no_grad()
-def test_the_one_that_is_shipped_needs_no_file_and_artefacts_hold_it(photos):
-    encoder = open_pretrained(parse_pretrained("drawn"))
+@pytest.mark.parametrize(("spec", "dimension"), [("drawn", 576), ("efficientnet-lite0:size=32", 1280)])
+def test_one_that_is_shipped_or_in_a_wheel_needs_no_file_and_artefacts_hold_it(photos, spec, dimension):
+    if spec != "drawn" and not LITE0.is_installed():
+        pytest.skip("the extra encoders is not installed")
+    encoder = open_pretrained(parse_pretrained(spec)).eval()
     embeddings = encoder(to_float(photos))
-    assert embeddings.shape == (7, 576)
-    card = on_card("drawn")
+    assert embeddings.shape == (7, dimension)
+    card = on_card(spec)
     assert check_card(card) == card
     assert parse_pretrained(card).sha256
     blank = open_pretrained(parse_pretrained(card))
     blank.load_state_dict(encoder.state_dict())
-    assert torch.equal(blank(to_float(photos)), embeddings)
+    assert torch.equal(blank.eval()(to_float(photos)), embeddings)
     with pytest.raises(ValueError, match="an artefact holds its encoder"):
-        check_card("drawn")
+        check_card(spec)
 
 
 @torch.no_grad()

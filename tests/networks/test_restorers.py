@@ -17,15 +17,12 @@ def unet_by_hand(network, images):
     return network.up[1](torch.cat([middle.repeat_interleave(2, 2).repeat_interleave(2, 3), top], 1))
 
 
-def test_without_outputs_it_adds_to_the_image():
-    network, images = UNet(3, width=4, levels=2).eval(), torch.rand(2, 3, 16, 12)
-    torch.testing.assert_close(network(images), images + network.last(unet_by_hand(network, images)))
-
-
-def test_with_outputs_it_makes_planes_and_adds_nothing():
-    network, images = UNet(3, width=4, levels=2, outputs=1).eval(), torch.rand(2, 3, 16, 12)
-    assert network(images).shape == (2, 1, 16, 12)
-    torch.testing.assert_close(network(images), network.last(unet_by_hand(network, images)))
+@pytest.mark.parametrize("outputs", [None, 1])
+def test_without_outputs_it_adds_to_the_image_and_with_some_it_makes_planes(outputs):
+    network, images = UNet(3, width=4, levels=2, outputs=outputs).eval(), torch.rand(2, 3, 16, 12)
+    made = network.last(unet_by_hand(network, images))
+    assert made.shape == (2, outputs or 3, 16, 12)
+    torch.testing.assert_close(network(images), made if outputs else images + made)
 
 
 @pytest.mark.parametrize("size", [(8, 8), (9, 15), (30, 17)])

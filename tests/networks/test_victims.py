@@ -80,8 +80,7 @@ def test_a_bottleneck_has_its_stride_in_the_3x3_convolution():
 
 @pytest.mark.parametrize("shape", [(1, 20, 27), (3, 33, 16)])
 @pytest.mark.parametrize(
-    "make",
-    [lambda shape, classes: ResNet(shape, classes, depth=20, width=4), LeNet, ConvNet8],
+    "make", [lambda shape, classes: ResNet(shape, classes, depth=20, width=4), LeNet, ConvNet8]
 )
 def test_sides_may_be_uneven_and_images_grey(make, shape):
     assert make(shape, 4).eval()(torch.rand(2, *shape)).shape == (2, 4)

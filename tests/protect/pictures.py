@@ -1,5 +1,6 @@
 """Images that a guard looks at: photographs, and the worst there can be."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,11 @@ import torch
 from sfumato import images
 
 
-def photographs(folder: Path, name: str, count: int) -> torch.Tensor:
+def photographs(folder: Path, name: str, rows: int | Sequence[int]) -> torch.Tensor:
+    """Some rows of a packed data set, or a number of them, from the first to the last."""
     packed = np.load(folder / f"{name}.npz")
     data, offset = packed["blob"].tobytes(), packed["offset"]
-    rows = np.linspace(0, len(offset) - 2, count).astype(int)
+    rows = np.linspace(0, len(offset) - 2, rows).astype(int) if isinstance(rows, int) else rows
     return torch.stack([images.read(data[offset[i] : offset[i + 1]], channels=3) for i in rows])
 
 

@@ -3,28 +3,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare, norm
 
-from sfumato.dp.mechanisms import fresh_noise, seeded_noise
+from sfumato.dp.mechanisms import seeded_noise
 from sfumato.protect import parse
-
-
-def test_noise_has_the_standard_deviation_asked_for():
-    grey = torch.full((1, 1, 600, 600), 128, dtype=torch.uint8)
-    noise = parse("gaussian:sigma=20").release(grey, seeded_noise(0)).images().double() - 128
-    # 128 is more than 6 sigma from both clamps; rounding adds 1/12 to the variance.
-    assert noise.std().item() == pytest.approx(math.sqrt(20**2 + 1 / 12), rel=0.01)
-    assert noise.mean().item() == pytest.approx(0, abs=6 * 20 / 600)
-
-
-def test_black_and_white_are_clamped_not_wrapped():
-    ends = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 1, 200, 200).contiguous()
-    black, white = parse("gaussian:sigma=30").release(ends, fresh_noise()).images()
-    # Half of the noise points outwards and is clamped; 40,000 coins stay within 0.48 to 0.55 of it.
-    assert 0.48 < (black == 0).double().mean() < 0.55
-    assert 0.48 < (white == 255).double().mean() < 0.55
 
 
 def test_a_pixel_is_hidden_at_255_sqrt_c_over_sigma_and_the_image_at_sqrt_of_its_pixels_more():
@@ -50,7 +34,7 @@ def delta_of_gdp(mu: float, epsilon: float) -> float:
     return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
 
 
-@pytest.mark.parametrize("sigma", [2, 40, 1000])
+@pytest.mark.parametrize("sigma", [2, 20, 40, 1000])
 @pytest.mark.parametrize("pixel", [0, 77, 255])
 def test_released_values_have_the_closed_form_that_the_divergences_below_are_computed_from(pixel, sigma):
     image = torch.full((1, 1, 400, 500), pixel, dtype=torch.uint8)
@@ -73,21 +57,15 @@ def test_released_values_have_the_closed_form_that_the_divergences_below_are_com
     sigma=st.sampled_from([20.0, 40.0, 90.5, 200.0, 1000.0]),
     epsilon=st.floats(0, 30),
 )
+@example(one=0, other=255, sigma=20.0, epsilon=0.0)
+@example(one=255, other=0, sigma=40.0, epsilon=1.0)
+@example(one=0, other=255, sigma=200.0, epsilon=20.0)
 def test_no_released_pixel_is_told_apart_better_than_its_mu(one, other, sigma, epsilon):
     mu = parse(f"gaussian:sigma={sigma}").guarantee((1, 4, 4)).value
     divergence = hockey_stick(
         released_probabilities(one, sigma), released_probabilities(other, sigma), epsilon
     )
     assert divergence <= delta_of_gdp(mu, epsilon) * (1 + 1e-9) + 1e-14  # what sums of 256 terms lose
-
-
-@pytest.mark.parametrize("sigma", [20.0, 40.0, 200.0])
-@pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 5.0, 20.0])
-@pytest.mark.parametrize("pair", [(0, 255), (255, 0)])
-def test_a_black_pixel_against_a_white_one_keeps_to_its_mu(pair, epsilon, sigma):
-    mu = parse(f"gaussian:sigma={sigma}").guarantee((1, 4, 4)).value
-    first, second = (released_probabilities(pixel, sigma) for pixel in pair)
-    assert hockey_stick(first, second, epsilon) <= delta_of_gdp(mu, epsilon) * (1 + 1e-9)
 
 
 def test_mu_is_nearly_reached_where_clamping_hides_little():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import SpecError
-from sfumato.protect import expand, parse
+from sfumato.protect import parse
 from sfumato.protect.pixels import cell_areas, cell_means, cell_sums, spread
 
 NOISE = seeded_noise(0)
@@ -36,18 +36,16 @@ def test_a_release_travels_at_cell_resolution(photos):
     assert release.images().shape == photos.shape
 
 
-def test_sums_are_exact_in_cells_of_more_than_16_bits():
-    white = torch.full((1, 1, 300, 300), 255, dtype=torch.uint8)
-    assert cell_sums(white.numpy(), cell=300).item() == 255 * 300 * 300
-    assert cell_areas(300, 300, 300).item() == 300 * 300
-
-
-def test_a_cell_larger_than_the_image_names_the_bound_and_a_cure():
-    images = torch.zeros(1, 3, 84, 84, dtype=torch.uint8)
-    with pytest.raises(
-        SpecError, match=r"cell=96 is larger than the 84x84 images: choose a cell of at most 84"
-    ):
-        parse("pixelize:cell=96").release(images, NOISE)
+@pytest.mark.parametrize(
+    ("cell", "side", "message"),
+    [
+        ("96", 84, "cell=96 is larger than the 84x84 images: choose a cell of at most 84"),
+        ("1/8", 8, "cell=1 leaves the image as it is: choose a cell of at least 2"),
+    ],
+)
+def test_a_cell_that_does_not_fit_the_image_names_the_bound_and_a_cure(cell, side, message):
+    with pytest.raises(SpecError, match=message):
+        parse(f"pixelize:cell={cell}").release(torch.zeros(1, 3, side, side, dtype=torch.uint8), NOISE)
 
 
 @pytest.mark.parametrize("side", [1, 7, 16, 127, 129])
@@ -60,10 +58,11 @@ def test_means_are_rounded_exactly_at_every_half_and_next_to_it(side):
     assert np.array_equal(got.flatten(), exact)
 
 
-def test_sums_are_exact_in_cells_of_more_than_31_bits():
-    # 2902 * 2902 * 255 is above 2^31: an image of 8 megapixels, which phones take.
-    white = np.full((1, 1, 2902, 2902), 255, np.uint8)
-    assert cell_sums(white, cell=2902).item() == 255 * 2902 * 2902
+@pytest.mark.parametrize("side", [300, 2902])  # of 8 megapixels, which phones take
+def test_sums_are_exact_in_cells_of_more_than_16_and_31_bits(side):
+    white = np.full((1, 1, side, side), 255, np.uint8)
+    assert cell_sums(white, cell=side).item() == 255 * side * side
+    assert cell_areas(side, side, side).item() == side * side
 
 
 def test_spread_fills_one_cell_after_another_from_the_largest():
@@ -90,10 +89,7 @@ def test_spread_places_every_pixel_that_has_a_place_and_overfills_no_cell(
 
 
 @settings(deadline=None)
-@given(
-    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=5),
-    pixels=st.integers(1, 14),
-)
+@given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=5), pixels=st.integers(1, 14))
 def test_no_other_placement_has_a_larger_sum_of_squares_or_of_shares(sizes, pixels):
     areas = np.array([sizes])
     placements = [
@@ -131,40 +127,6 @@ def test_a_cell_of_an_eighth_is_that_of_so_many_pixels_on_every_size(spec, size)
     for pixels in (None, 1, 5):
         assert relative.guarantee((3, *size), pixels) == absolute.guarantee((3, *size), pixels)
     assert relative.suspicious(released, false_alarm=1e-6) is None
-
-
-def test_the_share_is_written_in_lowest_terms_and_read_again():
-    protection = parse("dp-pix:cell=2/16,epsilon=3")
-    assert protection.spec == "dp-pix:cell=1/8,epsilon=3"
-    assert parse(protection.spec) == protection
-    assert [each.spec for each in expand("pixelize:cell=1/8,1/4,6")] == [
-        "pixelize:cell=1/8",
-        "pixelize:cell=1/4",
-        "pixelize:cell=6",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("pixelize:cell=1/0", "cell=1/0 is not a whole number or a share of the image"),
-        ("pixelize:cell=-1/8", "cell=-1/8 is not a whole number or a share of the image"),
-        ("pixelize:cell=1/8/2", "is not a whole number or a share of the image, such as 1/8"),
-        ("pixelize:cell=0/8", "cell=0 is a share of the shorter side of an image: choose one above 0"),
-        ("pixelize:cell=3/4", "cell=3/4 is a share of the shorter side of an image: choose .* at most 1/2"),
-        ("dp-pix:cell=8/8,epsilon=1", "dp-pix: cell=1 is a share of the shorter side"),
-        ("pixelize:cell=0.125", "cell=0.125 is not a whole number"),
-        ("blur:radius=1/8", "radius=1/8 is not a number"),
-    ],
-)
-def test_a_share_that_is_none_is_answered_with_one_that_works(spec, message):
-    with pytest.raises(SpecError, match=message):
-        parse(spec)
-
-
-def test_a_share_of_a_small_image_that_leaves_it_as_it_is_is_refused():
-    with pytest.raises(SpecError, match="cell=1 leaves the image as it is: choose a cell of at least 2"):
-        parse("pixelize:cell=1/8").release(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), NOISE)
 
 
 def test_noise_on_shares_of_an_image_is_looked_for_as_on_cells_of_so_many_pixels():

@@ -75,10 +75,21 @@ def test_a_law_is_that_of_what_is_drawn():
         for level in range(120, 137):
             expected = float(law.below(np.array([level + 0.5 - 128]))[0])
             error = 5 * (expected * (1 - expected) / len(values)) ** 0.5 + 1e-9
-            assert (values <= level).double().mean().item() == pytest.approx(expected, abs=error), (
-                spec,
-                level,
-            )
+            seen = (values <= level).double().mean().item()
+            assert seen == pytest.approx(expected, abs=error), (spec, level)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("spec", ["dp-pix:cell=8,epsilon=3", "dp-pix-gaussian:cell=8,rho=2,pixels=3"])
+def test_the_law_has_the_deviation_of_what_is_drawn_for_as_many_channels(spec: str, channels: int):
+    """20,000 values far from both clamps: six standard errors are 5% of Laplace noise, 3% of normal noise."""
+    side = 8 * int((20_000 / channels) ** 0.5)
+    grey = torch.full((1, channels, side, side), 128, dtype=torch.uint8)
+    protection = parse(spec)
+    drawn = protection.release(grey, seeded_noise(0)).values.double().std().item()
+    law = protection.law((channels, side, side))  # type: ignore[attr-defined]
+    stated = law.scale * (2**0.5 if law.kind == "laplace" else 1)
+    assert drawn == pytest.approx((stated**2 + 1 / 12) ** 0.5, rel=0.05)  # rounding adds 1/12
 
 
 def test_an_image_of_one_row_says_nothing():

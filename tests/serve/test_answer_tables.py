@@ -159,7 +159,7 @@ def test_every_code_has_the_answer_of_a_query(store: Store, tmp_path: Path):
     codes = direct.served.codes
     assert codes is not None
     code = code_of(direct.served.demand.spec)
-    queries = codes.embed(2 * tables.codes_of(4).astype(np.float32) - 1, code)
+    queries = codes.unbias(2 * tables.codes_of(4).astype(np.float32) - 1, code)
     refusal = codes.refusal_of(code)
     ask = direct.service.galleries.answer
     answers = ask("museum", direct.id, queries, top=1, refusal=refusal, codes=codes)

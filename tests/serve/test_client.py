@@ -520,7 +520,7 @@ def test_a_key_that_may_only_ask_enrols_nothing_and_nothing_is_charged(cloud: Cl
 def distance_of_the_same(code: Code, bits: int) -> float:
     """The squared distance of a noisy code from the prototype that is of itself alone."""
     made, one = CodePrototypes(bits, bits), np.ones(1)
-    unbiased = made.embed(np.ones((1, bits)), code)
+    unbiased = made.unbias(np.ones((1, bits)), code)
     others = -unbiased  # a prototype of another class
     (prototype, _), _ = made.posterior(
         np.concatenate([unbiased, others]), one.repeat(2) * made.weight(code), one.repeat(2)

@@ -71,7 +71,7 @@ def test_a_few_shot_model_embeds_as_it_does_by_itself(spec: str, tmp_path: Path)
     path = tmp_path / "m.safetensors"
     alone = save_few_shot(path, spec)
     served = models.load(path)
-    expected = alone.embed(parse(spec).release(pictures(3, 1, 20, 20), seeded_noise(0)).images())
+    expected = alone.encode(parse(spec).release(pictures(3, 1, 20, 20), seeded_noise(0)).images())
     torch.testing.assert_close(embeddings(served, pictures(3, 1, 20, 20)), expected)
     assert served.dimension == expected.shape[1]
 

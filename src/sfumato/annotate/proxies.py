@@ -84,7 +84,7 @@ def by_encoder(path: Path, *, threshold: float) -> Proxy:
                 f"{path}: trained on images of {model.card['channels']} channels, and the campaign shows "
                 f"{originals.shape[1]}: name an encoder of these"
             )
-        cosines = functional.cosine_similarity(model.embed(originals), model.embed(reconstructions))
+        cosines = functional.cosine_similarity(model.encode(originals), model.encode(reconstructions))
         return [THE_SAME if cosine >= threshold else DIFFERENT for cosine in cosines.tolist()]
 
     return Proxy(path.stem, SAME, compare)

@@ -15,18 +15,13 @@ With u = W·x + b, dL/dW is the outer product of dL/du and x, and dL/db is dL/du
 - `recover_imprinted`: from a malicious server's layer, Fowl, Geiping, Czaja, Goldblum & Goldstein 2021,
   "Robbing the Fed", Sec. 3. Every row before a ReLU measures the same value of an image, its mean brightness,
   and row i passes values above threshold i. Rows i and i + 1 differ only in images between their thresholds:
-  if that is one image, it is the difference of their gradients by weights, divided by that of their gradients
-  by biases. The threat model is stronger than that of reading: the server sends parameters that nobody
-  trained.
+  one image there is the difference of their gradients by weights, divided by that of those by biases.
 
 Differences of SPEAR: factors and kernels are float64; rows at which no image is active are not drawn;
 directions are chosen by their zeros alone, see `_sparsest`, where the source swaps them by the match. Several
 steps on the same images have a gradient of the same form, D being the sum of theirs: an image is then
-compared at units that it lights both before and after, or neither. Without a bias the lengths come from the
-slopes (`_scale_images`).
-
-Limit: K classes after ONE hidden layer. The slopes of the loss by the logits then have K - 1 dimensions, so
-that some mixture of K images is zero wherever all of them are active, which can be more often than one image
+compared at units that it lights both before and after, or neither. Limit: with K classes after ONE hidden
+layer some mixture of K images is zero wherever all of them are active, which can be more often than one image
 is inactive. A batch of 8 with 3 classes was not found, and is refused because of its low match.
 """
 
@@ -76,14 +71,9 @@ def recover_one(model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int
     with small gradients, which rounding hits most, count little. Numbers that are 0 do not count: some
     clients send the largest alone.
 
-    Args:
-        model: its first layer is linear, and sees the image itself, flattened.
-        shared: name of a parameter -> its gradient, or the sum of those of several steps.
-        shape: (C, H, W) of the image.
-
-    Raises:
-        ConfigError: the first layer with parameters is another, or takes images of another shape.
-        DataError: the gradient does not fit, is 0 for all biases, is of several images, or has signs alone.
+    `model`: its first layer is linear, and sees the (C, H, W) image itself, flattened. `shared`: name of a
+    parameter -> its gradient, or the sum of those of several steps. Raises ConfigError for another model, and
+    DataError for a gradient that does not fit, is 0 for all biases, of several images, or of signs alone.
     """
     image, apart, _ = nearest(model, shared, shape)
     name, _, slopes, scaled = _gradient(model, shared, shape)
@@ -101,11 +91,8 @@ def nearest(
     """Return the result of `recover_one` as if the gradient were of one image, and how far it is from that.
 
     For a gradient of several images it is their mixture, weighted by their shares of the biases' gradient;
-    for one with noise it is the image with noise. `recover_one` refuses both.
-
-    Returns:
-        (1, C, H, W) float, any values; the share of the gradient that lies apart; and the variance of the
-        image's pixels if this share is noise.
+    for one with noise it is the image with noise. `recover_one` refuses both. -> (1, C, H, W) float, any
+    values; the share of the gradient that lies apart; and the variance of pixels if this share is noise.
     """
     name, weight, slopes, scaled = _gradient(model, shared, shape)
     if not bool(slopes.any()):
@@ -131,10 +118,7 @@ def nearest(
 def _gradient(
     model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int, int, int]
 ) -> tuple[str, Tensor, Tensor, bool]:
-    """Return the first layer's name, its gradients by weights and by outputs, and if a bias gave the latter.
-
-    Without a bias they are those of the largest singular value, for an image with a largest value of 1.
-    """
+    """Return the first layer's name, its gradients by weights and outputs, and if a bias gave the latter."""
     name, first = first_linear(model, shape, biased=False)
     weight, slopes = check_layer(shared, name, first)
     sizes = weight[weight.abs() > _NOTHING * weight.abs().amax()].abs()
@@ -145,6 +129,7 @@ def _gradient(
         )
     if len(slopes):
         return name, weight, slopes, True
+    # Without a bias those of the largest singular value, for an image with a largest value of 1.
     image = _largest_one(torch.linalg.svd(weight, full_matrices=False).Vh[:1])[0]
     return name, weight, weight @ image / image.square().sum(), False
 
@@ -161,9 +146,8 @@ def _scale_images(
     """Multiply (B, C, H, W) images by the factors up to which they are known.
 
     The direction of the (m, B) slopes by the first layer's outputs depends on the factor: the one is taken
-    whose slopes agree with those of the gradient, for the classes that the last layer's gradient tells.
-    Factors stay 1 if none does, as for several steps. They are tried first if `scaled`: others are right if a
-    client scales the gradient of each parameter by itself.
+    whose slopes agree with those of the gradient, for the classes that the last layer's gradient tells; 1 if
+    none does, as for several steps. If `scaled` by a bias, 1 is tried first: clients may scale each gradient.
     """
     model = copy.deepcopy(model).double().eval().cpu()
     try:
@@ -201,10 +185,7 @@ def _agreement(model: nn.Module, images: Tensor, wanted: Tensor, classes: list[i
 def first_linear(
     model: nn.Module, shape: tuple[int, int, int] | None = None, *, biased: bool = True
 ) -> tuple[str, nn.Linear]:
-    """Return name and module of the first layer with parameters, in the order of registration.
-
-    Raises ConfigError if it is not linear, has no bias but is to be `biased`, or takes no images of a shape.
-    """
+    """Return name and module of the first layer with parameters. Raises ConfigError if it does not fit."""
     name, first = next(iter(layers_of(model)), ("", model))
     if not isinstance(first, nn.Linear) or (biased and first.bias is None):
         kind = "nn.Linear without a bias" if isinstance(first, nn.Linear) else type(first).__name__
@@ -221,10 +202,7 @@ def first_linear(
 
 
 def check_layer(shared: Mapping[str, Tensor], name: str, layer: nn.Linear) -> tuple[Tensor, Tensor]:
-    """Check the gradients of weight and bias of a layer. Raises DataError.
-
-    -> (out, in) and (out,) float64; without a bias nothing is in the second.
-    """
+    """Check the gradients of weight and bias of a layer: (out, in), and (out,) or (0,). Raises DataError."""
     found = []
     for kind, parameter in layer.named_parameters(recurse=False):
         full = f"{name}.{kind}".lstrip(".")
@@ -237,20 +215,14 @@ def check_layer(shared: Mapping[str, Tensor], name: str, layer: nn.Linear) -> tu
 
 @dataclass(frozen=True)
 class Recovered:
-    """The batch behind a gradient.
+    """The batch behind a gradient."""
 
-    Attributes:
-        images: (B, C, H, W) float32, as the model's input, in no particular order.
-        match: share of units and images whose activation and gradient agree; from EXACT on, the images are
-            those of the batch. The sparsity matching coefficient of the source.
-        matches: (B,), the same of each image; LIKELY or more for one of the batch.
-        drawn: the number of sets of rows tried.
-    """
-
-    images: Tensor
+    images: Tensor  # (B, C, H, W) float32, as the model's input, in no particular order
+    # The share of units and images whose activation and gradient agree, the sparsity matching coefficient of
+    # the source: from EXACT on, the images are those of the batch.
     match: float
-    matches: Tensor
-    drawn: int
+    matches: Tensor  # (B,), the same of each image; LIKELY or more for one of the batch
+    drawn: int  # sets of rows tried
 
 
 def recover_batch(
@@ -266,18 +238,12 @@ def recover_batch(
     """Recover all images behind a gradient, or behind the sum of those of several steps, without a search.
 
     The expected number of draws grows as 2^B if half of the units are active: batches of 8 take a second,
-    batches of 16 minutes.
+    batches of 16 minutes. `most`: sets of rows to try. A ReLU follows the layer; see recover_one.
 
-    Args:
-        model, shared, shape: see recover_one; a ReLU follows the layer.
-        generator: draws rows.
-        most: the most sets of rows to try.
-        rounding: (m,), rounding error of a number in each row of the gradient by the weight, as a root mean
-            square: 16-bit numbers have the rank of their rounding, and not of the images.
-        moved: name of a parameter -> its value before these steps minus that after; None if it stayed.
-
-    Raises DataError if the gradient has no low rank (as with noise, or more images than units), or no images
-    were found that match it (as without a ReLU, or for a batch too large).
+    `rounding`: (m,), error of a number in each row of the gradient by the weight, as a root mean square:
+    16-bit numbers have the rank of their rounding. `moved`: name of a parameter -> its value before the steps
+    minus that after. Raises DataError if the gradient has no low rank (as with noise, or more images than
+    units), or no images were found that match it (as without a ReLU, or for a batch too large).
     """
     name, first = first_linear(model, shape, biased=False)
     weight, bias = check_layer(shared, name, first)
@@ -329,8 +295,7 @@ def low_rank(gradient: Tensor, name: str, *, rounding: Tensor | None = None) -> 
     """Factor (m, n) float64 into L (m, B) and R (B, n), B the number of images, with their tolerances.
 
     The largest singular value of an (m, n) matrix of rounding errors is near √m + √n times the error of a
-    number (Rudelson & Vershynin 2010): smaller singular values are rounding. Raises DataError if the gradient
-    is zero, or has no low rank.
+    number (Rudelson & Vershynin 2010). Raises DataError if the gradient is zero, or has no low rank.
     """
     u, s, v = torch.linalg.svd(gradient, full_matrices=False)
     height, width = map(math.sqrt, gradient.shape)
@@ -388,11 +353,8 @@ def _draw(left: Tensor, near: Near, generator: torch.Generator) -> Tensor:
 
 
 def _sparsest(directions: Tensor, left: Tensor, near: Near) -> Tensor:
-    """Choose at most B independent directions, (B, K), with most zeros among the entries of L·q.
-
-    If the columns of Q for all images are among them, these are chosen: an entry of a mixture is zero only if
-    it is zero for all its images, so that each of these has more zeros and comes before it.
-    """
+    """Choose at most B independent directions, (B, K), with most zeros among the entries of L·q."""
+    # The columns of Q come first: an entry of a mixture is zero only if it is zero for all its images.
     active = near.differs(left.norm(dim=1, keepdim=True))
     zeros = (active & ~near.differs(left @ directions)).sum(0)
     taken: list[Tensor] = []
@@ -411,8 +373,7 @@ def _sparsest(directions: Tensor, left: Tensor, near: Near) -> Tensor:
 def recover_imprinted(model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int, int, int]) -> Tensor:
     """Recover the images that are alone in a bin from an imprint layer's gradient. -> (K, C, H, W) float.
 
-    A bin of several images gives their mixture, which this attack does not distinguish from an image. Raises
-    DataError if no bin holds one, and otherwise as `recover_one`.
+    A bin of several gives their mixture, as if it were an image. Raises DataError also if none holds one.
     """
     name, first = first_linear(model, shape)
     weight, bias = check_layer(shared, name, first)
@@ -432,8 +393,7 @@ def recover_imprinted(model: nn.Module, shared: Mapping[str, Tensor], shape: tup
 def detect_imprint(model: nn.Module) -> tuple[str, float] | None:
     """Name a linear layer most of whose rows measure the same value, and their share; or None.
 
-    For people who receive a model. It finds parallel rows in any order and scale; it does not find a server
-    that takes another measurement in each row, or hides the rows among many others.
+    Not a server that takes another measurement in each row, or hides the rows among many others.
     """
     for name, module in model.named_modules():
         if not isinstance(module, nn.Linear) or module.out_features < _LEAST_ROWS or module.in_features < 2:

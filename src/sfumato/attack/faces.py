@@ -32,11 +32,7 @@ class Found:
 
 
 class FaceFinder:
-    """Finds the face in the middle of each photograph. State: a detector, and the usual position of a face.
-
-    Photographs of one collection are framed alike, and the adversary has some of their own. If the detector
-    finds no face, as on most protected ones, they assume its usual position.
-    """
+    """Finds the face in the middle of a photograph. State: a detector, and the usual position of a face."""
 
     def __init__(self, detector: MTCNN, photographs: Tensor) -> None:
         """Learn the usual position from (N, 3, H, W) uint8 clean photographs, framed like those to attack."""

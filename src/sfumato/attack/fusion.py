@@ -32,11 +32,7 @@ def standardise(similarities: Tensor) -> Tensor:
 
 
 def fuse(similarities: Tensor, identities: Tensor, truth: Tensor, *, most: int = MOST) -> Fusion:
-    """Name each half of the people by the members, `most` of them, that name most of the other half.
-
-    `similarities`, (k, m, I), are those of k members on one scale, see `standardise`, of m probes, (m,)
-    `truth`, to (I,) ascending codes of `identities`.
-    """
+    """Name each half of the people by at most `most` of (k, m, I) members, chosen on the other half."""
     first = torch.isin(truth, truth.unique()[::2])
     right = torch.searchsorted(identities, truth)
     members, total = [], similarities.new_zeros(similarities.shape[1:], dtype=torch.float64)

@@ -1,15 +1,14 @@
 """Gradient inversion: rebuild the images behind a shared gradient, as in federated learning.
 
-The adversary knows the model and the gradient, and moves a guess until its gradient is the same. One loop of
-small parts implements all published attacks, which are settings of it:
+The adversary knows the model and the gradient, and moves a guess until its gradient is the same. Published
+attacks are settings of one loop:
 
 - `DLG`, Zhu et al. 2019, Algorithm 1: squared distance, L-BFGS, labels found along with the images;
 - `IDLG`, Zhao et al. 2020, Sec. 3: the same, the label read from the gradient beforehand;
 - `INVERTING_GRADIENTS`, Geiping et al. 2020, Sec. 4: cosine distance, total variation, Adam on the sign;
 - `GRAD_ATTACK`, Huang et al. 2021, Sec. 4: the same with statistics of batch norm, as a stronger adversary.
 
-Guesses are optimised in units of a quarter around 0.5, close to the normalisation of images in the papers, so
-that the papers' rates and weights mean the same here.
+Guesses are in units of a quarter around 0.5, close to the papers' normalisation, as their rates and weights.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,12 +61,9 @@ class InversionConfig:
     restarts: int = 1
 
     def __post_init__(self) -> None:
-        for name, value, choices in (
-            ("objective", self.objective, OBJECTIVES),
-            ("labels", self.labels, LABELS),
-            ("optimiser", self.optimiser, OPTIMISERS),
-        ):
-            if value not in choices:
+        choices_of = {"objective": OBJECTIVES, "labels": LABELS, "optimiser": OPTIMISERS}
+        for name, choices in choices_of.items():
+            if (value := getattr(self, name)) not in choices:
                 raise ConfigError(f"no {name} is called {value!r}: {did_you_mean(value, choices)}")
         check_bounds(self, "learning_rate", steps=1, restarts=1, total_variation=0, statistics=0)
         if not all(0 < share < 1 for share in self.decay_at):
@@ -103,21 +99,13 @@ class Guess(NamedTuple):
 
 @dataclass(frozen=True)
 class Inversion:
-    """The rebuilt images.
+    """The rebuilt images, in the order of `labels`, not of the batch: see assess.matching."""
 
-    Attributes:
-        images: (B, C, H, W) float32 in [0, 1], in the order of `labels`, which may differ from that of the
-            batch: see assess.matching.
-        labels: (B,) int64, given, inferred or optimised.
-        cost: distance of the gradients of these images from the shared ones, without priors.
-        costs: (R,) of each restart; infinite if it diverged.
-        history: (S,) the cost of the best restart at each step of Adam, or each 20 of L-BFGS.
-    """
-
-    images: Tensor
-    labels: Tensor
-    cost: float
-    costs: Tensor
+    images: Tensor  # (B, C, H, W) float32 in [0, 1]
+    labels: Tensor  # (B,) int64, given, inferred or optimised
+    cost: float  # distance of the gradients of these images from the shared ones, without priors
+    costs: Tensor  # (R,) of each restart; infinite if it diverged
+    # (S,) the cost of the best restart at each step of Adam, or each 20 of L-BFGS
     history: Tensor = field(repr=False)
 
 
@@ -149,28 +137,24 @@ def invert_all(
 ) -> list[Inversion]:
     """Rebuild the images behind several gradients of one model, each by itself.
 
-    Args:
-        model: float images in [0, 1] -> logits, in the mode of the gradients: in training mode its batch norm
-            sees the statistics of the batch. It is not changed.
-        shared: for each problem, maps every trained parameter's name to its gradient.
-        knows: for each problem; they may differ in labels and statistics only.
-        config: see InversionConfig; DLG, IDLG, INVERTING_GRADIENTS and GRAD_ATTACK are published ones.
-        loss: the client's loss of logits and labels. Optimised labels are probabilities.
-        at_once: guesses that Adam follows as one batch: several times as fast as one by one for small
-            networks, with as many times the memory. L-BFGS follows one at a time.
-        seed: decides the starts of guesses.
-        progress: called after each step with the numbers done and planned.
+    `model`: float images in [0, 1] -> logits, in the mode of the gradients: in training mode its batch norm
+    sees the statistics of the batch. It is not changed. `shared`: for each problem, every trained parameter's
+    name -> its gradient; `knows`: they may differ in labels and statistics only. `loss`: the client's, of
+    logits and labels; optimised labels are probabilities. `at_once`: guesses that Adam follows as one batch:
+    several times as fast as one by one for small networks, with as many times the memory. L-BFGS follows one
+    at a time.
 
-    Raises:
-        DataError: gradients do not fit the model, are not finite, or are all zero.
-        ConfigError: labels are needed and unknown, the model has no statistics or no gradient that changes.
+    Raises DataError for gradients that do not fit the model, or are all zero; and ConfigError if labels are
+    needed and unknown, or the model has no statistics or no gradient that changes.
     """
     if not shared or len(shared) != len(knows):
         raise DataError(f"{len(shared)} gradients with {len(knows)} threat models: one of each, at least 1")
-    if any(_in_common(known) != _in_common(knows[0]) for known in knows):
+    in_common = [
+        (replace(k, labels=None, statistics=None), k.labels is None, k.statistics is None) for k in knows
+    ]
+    if any(known != in_common[0] for known in in_common):
         raise ConfigError("problems of one call may differ in labels and statistics only: call once for each")
-    steps, rate, local_batch = knows[0].local_steps, knows[0].local_rate, knows[0].local_batch
-    victim = Victim(model, loss, steps, rate, local_batch, statistics=bool(config.statistics))
+    victim = Victim(model, loss, knows[0], statistics=bool(config.statistics))
     if config.statistics and not victim.norms:
         raise ConfigError(
             f"statistics={config.statistics}: no batch norm of this model has running statistics: set it to 0"
@@ -182,26 +166,6 @@ def invert_all(
         for restart in range(config.restarts):
             generator = torch.Generator().manual_seed(own_seed + restart)
             guesses.append((problems[-1], _start_of(victim, known, config, generator)))
-    ends = _follow_all(victim, guesses, config, at_once, progress)
-    return [
-        _best(number, ends[number * config.restarts : (number + 1) * config.restarts])
-        for number in range(len(problems))
-    ]
-
-
-def _in_common(knows: ThreatModel) -> tuple[object, ...]:
-    """Return the knowledge that all problems of one call must share."""
-    return replace(knows, labels=None, statistics=None), knows.labels is None, knows.statistics is None
-
-
-def _follow_all(
-    victim: Victim,
-    guesses: Sequence[tuple[Problem, Guess]],
-    config: InversionConfig,
-    at_once: int,
-    progress: Callable[[int, int], None] | None,
-) -> list[Inversion]:
-    """Follow all guesses. Raises ConfigError if no gradient changes with its guess."""
     if not any(_gradient_moves(victim, problem, guess) for problem, guess in guesses):
         raise ConfigError(
             "the gradient of this model does not change with the image, as if ReLUs pass nothing or the "
@@ -219,17 +183,16 @@ def _follow_all(
 
         objective = Objective(victim, config, [problem for problem, _ in part])
         ends += follow(objective, [guess for _, guess in part], config, count)
-    return ends
-
-
-def _best(number: int, ends: Sequence[Inversion]) -> Inversion:
-    """Choose the end of the least cost. Raises DataError if none has a finite one."""
-    best = min(ends, key=lambda end: end.cost)
-    if best.cost == torch.inf:
-        raise DataError(
-            f"problem {number}: no start led to finite numbers: use more restarts, or a lower rate"
-        )
-    return replace(best, costs=torch.tensor([end.cost for end in ends]))
+    found = []
+    for number in range(len(problems)):
+        own = ends[number * config.restarts : (number + 1) * config.restarts]
+        best = min(own, key=lambda end: end.cost)
+        if best.cost == torch.inf:
+            raise DataError(
+                f"problem {number}: no start led to finite numbers: use more restarts, or a lower rate"
+            )
+        found.append(replace(best, costs=torch.tensor([end.cost for end in own])))
+    return found
 
 
 _CENTRE, _UNIT = 0.5, 0.25
@@ -364,21 +327,13 @@ def _follow_adam(
 
 
 def _follow_lbfgs(
-    objective: Objective, guesses: Sequence[Guess], config: InversionConfig, count: Callable[[int], None]
+    objective: Objective,
+    guesses: Sequence[Guess],
+    config: InversionConfig,
+    count: Callable[[int], None],
+    attempts: int = _ATTEMPTS,
 ) -> list[Inversion]:
     (guess,) = guesses
-    for _ in range(_ATTEMPTS):
-        end = _minimise_lbfgs(objective, guess, config, count)
-        if end.cost < torch.inf:
-            break
-        labels = None if guess.labels is None else _draw(guess.labels, guess.generator)
-        guess = Guess(_draw(guess.units, guess.generator), labels, guess.generator)
-    return [end]
-
-
-def _minimise_lbfgs(
-    objective: Objective, guess: Guess, config: InversionConfig, count: Callable[[int], None]
-) -> Inversion:
     units = guess.units[None].clone().requires_grad_()
     labels = None if guess.labels is None else guess.labels[None].clone().requires_grad_()
     variables = [units] if labels is None else [units, labels]
@@ -406,7 +361,12 @@ def _minimise_lbfgs(
         history.append(value.detach())
         count(min(done + _STRETCH, config.steps))
     ran_off = torch.full((), torch.inf, device=units.device)
-    return _ends(objective, units, labels, torch.stack(history or [ran_off])[:, None])[0]
+    ends = _ends(objective, units, labels, torch.stack(history or [ran_off])[:, None])
+    if ends[0].cost < torch.inf or attempts == 1:
+        return ends
+    drawn = None if guess.labels is None else _draw(guess.labels, guess.generator)
+    again = Guess(_draw(guess.units, guess.generator), drawn, guess.generator)
+    return _follow_lbfgs(objective, [again], config, count, attempts - 1)
 
 
 def _ends(objective: Objective, units: Tensor, labels: Tensor | None, history: Tensor) -> list[Inversion]:
@@ -428,7 +388,22 @@ def problem_of(
     victim: Victim, shared: Gradients, knows: ThreatModel, config: InversionConfig, *, seed: int
 ) -> Problem:
     """Set up the problem of one gradient; inferred labels use stand-in images of that seed."""
-    target = _check(victim, shared)
+    missing = [name for name in victim.parameters if name not in shared]
+    foreign = [name for name in shared if name not in victim.parameters]
+    if missing or foreign:
+        problems = [
+            f"{what} {names[0]}" for what, names in (("lacks", missing), ("has unknown", foreign)) if names
+        ]
+        raise DataError(
+            f"the gradient is of another model: it {' and '.join(problems)} "
+            f"({len(missing)} lacking, {len(foreign)} unknown): give one for every trained parameter"
+        )
+    target: dict[str, Tensor] = {}  # in the order of the parameters
+    for name, weight in victim.parameters.items():
+        check_gradient(name, shared[name], weight)
+        target[name] = shared[name].detach().to(victim.device, weight.dtype)
+    if not any(bool(each.any()) for each in target.values()):
+        raise DataError("the gradient is zero everywhere: it contains nothing about the images")
     running = victim.running if knows.statistics is None else knows.statistics
     lacking = [name for name in victim.norms if name not in running]
     if lacking:
@@ -459,28 +434,6 @@ def problem_of(
     flat = torch.cat([gradient.flatten() for gradient in target.values()])
     labels = None if labels is None else labels.to(victim.device)
     return Problem(flat, _weights(target, knows), statistics, labels)
-
-
-def _check(victim: Victim, shared: Gradients) -> dict[str, Tensor]:
-    """Return the gradient in the order of the parameters. Raises DataError."""
-    missing = [name for name in victim.parameters if name not in shared]
-    foreign = [name for name in shared if name not in victim.parameters]
-    if missing or foreign:
-        problems = [
-            f"{what} {names[0]}" for what, names in (("lacks", missing), ("has unknown", foreign)) if names
-        ]
-        raise DataError(
-            f"the gradient is of another model: it {' and '.join(problems)} "
-            f"({len(missing)} lacking, {len(foreign)} unknown): give one for every trained parameter"
-        )
-    for name in victim.parameters:
-        check_gradient(name, shared[name], victim.parameters[name])
-    if not any(bool(shared[name].any()) for name in victim.parameters):
-        raise DataError("the gradient is zero everywhere: it contains nothing about the images")
-    return {
-        name: shared[name].detach().to(victim.device, weight.dtype)
-        for name, weight in victim.parameters.items()
-    }
 
 
 def _weights(target: Gradients, knows: ThreatModel) -> Tensor | None:

@@ -7,8 +7,7 @@ adversary has all photographs and the encoder, not which were enrolled. With few
 
 The adversary has one view. "stored" is the prototypes. "full" is an answer with its distance and its
 probability; "rounded" only the probability, rounded to a step; "label" only the name of the class. Each
-photograph is a query once, unchanged: many variations of it reveal more from labels. For codes of bits TABLE
-is such a view: the labels of all codes, of which those near the photograph's code are used.
+photograph is a query once, unchanged. For codes of bits TABLE is the labels of all codes near it.
 """
 
 import math
@@ -61,10 +60,7 @@ def by_person(embeddings: Tensor, codes: Tensor, *, photographs: int, seed: int 
 def draw_galleries(
     *, people: int, photographs: int, shot: int, galleries: int, enrolled: float = 1.0, draw: torch.Generator
 ) -> Galleries:
-    """Draw G galleries of K <= n shots of each of P people, every choice equally likely.
-
-    `enrolled` is the chance that a person is in a gallery; at least two are.
-    """
+    """Draw G galleries of K <= n shots of each of P people; `enrolled` with that chance, two at least."""
     if not 1 <= shot <= photographs:
         raise ConfigError(f"shot={shot}: from 1 to the {photographs} photographs of a person")
     order = torch.rand(galleries, people, photographs, generator=draw).argsort(2)
@@ -84,18 +80,12 @@ def photograph_scores(
 ) -> Tensor:
     """Score each photograph against the class of its person, in one view.
 
-    Args:
-        photographs: (P, n, D) embeddings of the queries; codes of bits as 1 and -1.
-        prototypes: (G, P, D), see prototypes_of; with noise if they have it.
-        enrolled: (G, P) bool; scores of people who are not enrolled mean nothing.
-        view: one of VIEWS, or TABLE for bits.
-        step: for "rounded", in (0, 1].
+    (P, n, D) embeddings of the queries, codes of bits as 1 and -1; (G, P, D) prototypes; (G, P) bool, whom
+    they enrol: the scores of others mean nothing. `step`: for "rounded", in (0, 1]. -> (G, P, n, S) float64.
 
-    Returns:
-        (G, P, n, S) float64 scores. "stored": the distance, and the photograph's share of the prototype,
-        about its person's mean; "full": the distance and the log-odds of the class; "rounded": the log-odds;
-        "label": 1 if the class is named, else 0; TABLE: the shares of the codes that differ in 0, 1 and 2
-        bits and have the class.
+    "stored": the distance, and the photograph's share of the prototype, about its person's mean; "full": the
+    distance and the log-odds of the class; "rounded": the log-odds; "label": 1 if the class is named, else 0;
+    TABLE: the shares of the codes that differ in 0, 1 and 2 bits and have the class.
     """
     _check(view, step)
     own, away = photographs.double(), prototypes.double()
@@ -122,13 +112,10 @@ def person_scores(
 ) -> Tensor:
     """Score each person in one view, from q photographs of theirs that are not enrolled.
 
-    The adversary does not know the person's class: labels are pseudonyms. See photograph_scores.
-
-    Returns:
-        (G, P, S) float64. "stored": the distance from the nearest prototype to the mean; "label": the share
-        of photographs with the most frequent name; "rounded": the mean log-odds of the names, and that share;
-        "full": the mean distance of the nearest classes, and both; TABLE: the shares of codes that differ in
-        0, 1 and 2 bits and have the most frequent name of all of these.
+    The adversary does not know the person's class: labels are pseudonyms. -> (G, P, S) float64.
+    "stored": the distance from the nearest prototype to the mean; "label": the share of photographs with the
+    most frequent name; "rounded": the mean log-odds of the names, and that share; "full": the mean distance
+    of the nearest classes, and both; TABLE: the shares of codes that have the most frequent name of all.
     """
     _check(view, step)
     own, away = known.double(), prototypes.double()
@@ -162,10 +149,9 @@ def lira(shadow_scores: Tensor, shadow_members: Tensor, scores: Tensor) -> Tenso
     """Return the log-likelihood ratio of member against non-member, each a Gaussian over shadow galleries.
 
     Source: Carlini et al. 2022, Algorithm 1, with a joint normal distribution of S scores (Sec. VI-C). The
-    floor of a variance is ours: a stored prototype of one shot has a distance of 0 that never varies.
-
-    (G, M, S) scores of M examples in shadow galleries, (G, M) whether they are members, and (M, S) of the
-    attacked gallery -> (M,) float64; 0 for an example that was not at least twice a member and twice none.
+    floor of a variance is ours: a stored prototype of one shot has a distance of 0 that never varies. (G, M,
+    S) scores of M examples in shadow galleries, (G, M) whether they are members, and (M, S) of the attacked
+    gallery -> (M,) float64; 0 for an example that was not at least twice a member and twice none.
     """
     scale = shadow_scores.double().std((0, 1), correction=0)
     scale = torch.where(scale > 0, scale, 1.0)
@@ -201,9 +187,8 @@ def judge(
 ) -> Membership:
     """Judge the scores of members and others, of any shape, by the success at few false alarms.
 
-    The threshold is the least with at most that share of the others above it. With fewer others than 1 / rate
-    it is their largest score. With `people`, who each score is of, (..., the last axis), intervals are over
-    these, and else over scores.
+    The threshold is the least with at most that share of the others above it, or their largest score. With
+    `people`, who each score is of, (..., the last axis), intervals are over these, and else over scores.
     """
     inside, outside = scores[members].double().flatten(), scores[~members].double().flatten()
     if not len(inside) or not len(outside):

@@ -50,13 +50,8 @@ class PLDA:
         For k probes of one person x is the mean, and 1/k replaces 1: their spread around their mean is
         equally likely for everybody, so that the ratio is that of all k together.
 
-        Args:
-            gallery: (R, n, D) values of R releases of each known photograph, which are averaged.
-            identities: (n,) int64, any codes.
-            probes: (m, D); or (m, k, D), of k photographs of one person each.
-
-        Returns:
-            the codes, (I,) ascending, and (m, I) float64.
+        (R, n, D) values of R releases of each known photograph, which are averaged; (n,) int64, any codes;
+        and (m, D), or (m, k, D) of k photographs of one person each -> (I,) ascending codes, and (m, I).
         """
         people, counts, means, _ = group(self.coordinates(gallery).mean(0), np.asarray(identities))
         x, within = self.coordinates(probes), 1.0  # (m, d)
@@ -83,15 +78,10 @@ def train(values: ArrayLike, identities: ArrayLike, *, dimensions: int | None = 
     """Fit the model by maximum likelihood, on people who are not attacked.
 
     Expectation-maximisation, from the moments of both covariances: unequal numbers of photographs have no
-    known closed form; with equal numbers it starts at the closed form.
-
-    Args:
-        values: (R, N, D) finite values of R releases of each photograph. In each release everybody counts as
-            another person: releases of one photograph differ only by noise, and together they would make
-            photographs of one person look too similar.
-        identities: (N,) int64, any codes.
-        dimensions: the number of principal components; None chooses from DIMENSIONS the number by which a
-            model of half of the people names most photographs of the other half.
+    known closed form. (R, N, D) finite values of R releases of each photograph, and (N,) int64, any codes. In
+    each release everybody counts as another person: releases of one photograph differ only by noise, and
+    together they would make photographs of one person look too similar. `dimensions`: of principal
+    components; None chooses the number by which a model of half of the people names most of the others.
     """
     values, identities = np.asarray(values), np.asarray(identities)
     if not np.isfinite(values).all():
@@ -133,12 +123,12 @@ def choose_reading(
 def principal_components(values: ArrayLike, count: int) -> np.ndarray:
     """Find the directions in which (N, D) values vary most, at most `count`. -> (D, d) orthonormal.
 
-    By subspace iteration (Halko, Martinsson & Tropp 2011, Algorithm 4.4) from fixed directions: the same
-    values give the same components. Directions without variance are dropped, except for the first.
+    By subspace iteration (Halko, Martinsson & Tropp 2011, Algorithm 4.4); those without variance are dropped.
     """
     values = np.asarray(values)
     centred = values - values.mean(0)
     width = min(count + _OVERSAMPLED, *values.shape)
+    # Fixed directions, so that it repeats.
     basis = np.random.default_rng(0).standard_normal((values.shape[1], width)).astype(values.dtype)
     for _ in range(_ITERATIONS):
         basis = np.linalg.qr(centred.T @ (centred @ basis)).Q
@@ -149,11 +139,9 @@ def principal_components(values: ArrayLike, count: int) -> np.ndarray:
 
 
 def _choose(coordinates: np.ndarray, identities: np.ndarray) -> tuple[int, float]:
-    """Choose the number of principal components that names people best, and return its success.
-
-    Every second person is named, from every second of their photographs; the others are their gallery.
-    """
+    """Choose the number of principal components that names people best, and return its success."""
     most = coordinates.shape[2]
+    # Every second person is named, from every second of their photographs; the others are their gallery.
     looked_for = np.isin(identities, np.unique(identities)[1::2])
     second = np.zeros_like(looked_for)
     second[identities.argsort(stable=True)[1::2]] = True
@@ -188,10 +176,7 @@ def group(
 def _fit(
     values: np.ndarray, identities: np.ndarray, *, rise: float = _RISE
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Fit the two-covariance model to (R, N, d) values by maximum likelihood. -> mean, axes, between.
-
-    Each step works in the coordinates in which the covariances of the step before are diagonal.
-    """
+    """Fit the two-covariance model to (R, N, d) values by maximum likelihood. -> mean, axes, between."""
     releases = np.arange(len(values))[:, None]
     flat = values.reshape(-1, values.shape[2])
     codes = np.unique(identities, return_inverse=True)[1] * len(values) + releases
@@ -204,7 +189,7 @@ def _fit(
     within = scatter / (photographs - people) + floor
     between = (means - mean).T @ (means - mean) / people - within * people / photographs
     axes, before = np.eye(dimensions), float("-inf")
-    for _ in range(_STEPS):
+    for _ in range(_STEPS):  # each in coordinates in which the covariances of the one before are diagonal
         turn, variances = _diagonalise(within, between)
         axes = axes @ turn
         z, inside = (means - mean) @ axes, axes.T @ scatter @ axes  # (I, d), (d, d)

@@ -2,8 +2,7 @@
 
 Source: Parnami et al. 2022, Sec. V, whose adversary has clean photographs only (static). One who protects
 their own photographs in the same way (adaptive) is stronger (McPherson, Shokri & Shmatikov 2016), and is the
-one to fear. Both are the same code on different images: the caller passes released images, never a
-protection.
+one to fear. Both are the same code on different images: the caller passes released images.
 """
 
 import math
@@ -12,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.attack.feature_identity import log_posteriors
 from sfumato.attack.plda import PLDA, principal_components
 from sfumato.attack.saturation import Training, Validation, check_bounds, hold_out, train
 from sfumato.base.hardware import autocast, device_of, resolve, to_device
@@ -30,12 +29,15 @@ from sfumato.networks.weights import initial_weights
 FACE_NETWORKS = {"mobile-face-net": (MobileFaceNet, (112, 96))}
 RECOGNISERS = ("conv4", *FACE_NETWORKS)
 
+FEATURE_ADVERSARIES = ("discriminant", "network")
+
 _EMBED_BATCH = 256
 _COSINE_SCALE = 16.0  # large enough that a wrong identity can get a probability near 0
 _VALIDATED = 256  # photographs of held-out people that decide when to stop
 _FEW_NUMBERS = 80  # dimensions for linear classifiers and discriminants fitted on a gallery alone
 _COST = 10.0  # C of the support vector machine with a Gaussian kernel
 _COMPARED = 1000  # values whose distances set the width of the kernel
+_EPOCHS = 60  # of a network on features
 _AT_ONCE = 512  # probes whose margins for all pairs of people are in memory
 
 
@@ -80,17 +82,16 @@ class AdversaryConfig:
                 "recogniser=inception-resnet-v1 left: use mobile-face-net; second=dlib compares faces by a "
                 "further public network"
             )
-        for name, known in (("recogniser", RECOGNISERS), ("start", ("drawn", "random"))):
+        choices = {"recogniser": RECOGNISERS, "start": ("drawn", "random"), "second": ("dlib",)}
+        for name, known in choices.items():
             given = getattr(self, name)
-            if given not in known:
+            if given not in known and (name, given) != ("second", None):
                 raise ConfigError(f"no {name} is called {given!r}: {did_you_mean(given, known)}")
         faces = self.recogniser in FACE_NETWORKS
         for name in ("weights", "detector"):
             if faces != (getattr(self, name) is not None):
                 cure = "name the file" if faces else "only a face network has one"
                 raise ConfigError(f"recogniser={self.recogniser}: {name}={getattr(self, name)}: {cure}")
-        if self.second not in (None, "dlib"):
-            raise ConfigError(f"no second network is called {self.second!r}: write dlib, or leave it out")
         if self.second is not None and not faces:
             raise ConfigError(
                 f"recogniser={self.recogniser}: second={self.second}: it gets faces that a detector found: "
@@ -127,8 +128,7 @@ class Recogniser(nn.Module):
 def split_gallery(codes: Tensor, *, gallery: int, probes: int, seed: int) -> tuple[Tensor, Tensor]:
     """Split photographs into rows of the adversary's gallery and of probes, (n,) and (m,) int64, by a seed.
 
-    `gallery` and `probes` are numbers for each identity of (N,) `codes`; with fewer photographs, each side
-    gets its share. Identities with a single photograph are left out.
+    The numbers are for each identity; with fewer photographs each side gets its share; one is left out.
     """
     generator = torch.Generator().manual_seed(seed)
     known, asked = [], []
@@ -160,15 +160,9 @@ def train_recogniser(
     Softmax over cosine similarities to one learned direction an identity (Wang et al. 2018, without the
     margin), on images shifted by a few pixels, until the verification of held-out people stops improving.
 
-    Args:
-        seen: maps a pass to (N, C, H, W) uint8, the training images as the adversary sees them on it: clean,
-            or protected with fresh noise each time.
-        identities: (N,) int64 code of each.
-        config: see AdversaryConfig.
-        encoder: any module from float images to (N, D); trained in place. None creates a Conv-4.
-        seed: decides weights and order.
-        progress: called after each step with the numbers done and planned.
-        device: trains the encoder, which stays there; None for the CPU, which makes all draws.
+    `seen` maps a pass to (N, C, H, W) uint8, the training images as the adversary sees them on it: clean, or
+    protected with fresh noise each time. `identities`: (N,) int64. `encoder`: any module from float images to
+    (N, D), trained in place; None creates a Conv-4. It stays on `device`; the CPU makes all draws.
     """
     held = hold_out(identities, most=_VALIDATED, seed=seed)
     codes, labels = identities[~held].unique(return_inverse=True)
@@ -248,12 +242,8 @@ def reidentify(
     """Name every probe by a linear support vector machine, its nearest neighbour, and the nearest mean.
 
     The means are over each identity's photographs in the gallery; the machine is fitted on the gallery, one
-    identity against all others (Parnami et al. 2022, Sec. V).
-
-    Args:
-        gallery, probes: (n, D) and (m, D) embeddings of known people and of releases, of unit length.
-        gallery_identities: (n,) int64.
-        weight: the count of each row of the gallery, as if it were repeated.
+    identity against all others (Parnami et al. 2022, Sec. V). (n, D) and (m, D) embeddings of known people,
+    (n,), and of releases, of unit length. `weight`: of each row of the gallery, as if it were repeated.
     """
     with needs_extra("re-identification", "study"):
         from sklearn.svm import LinearSVC
@@ -283,8 +273,7 @@ def by_numbers(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> t
 
     Each number is scaled by its spread in the gallery, and rows to unit length, for `reidentify`. A linear
     discriminant with a shrunk covariance weighs the differences between people. With few different outputs,
-    the share of each person's releases with the same output is the best that a gallery gives. Shapes: see
-    `reidentify`.
+    the share of each person's releases with the same output is the best that a gallery gives.
     """
     spread, mean = torch.std_mean(gallery.double(), dim=0)
     scaled, scaled_probes = (
@@ -310,15 +299,10 @@ def by_values(
     """Name every probe by released values: cells of pixels, numbers of a feature, bits of a code.
 
     All classifiers of `by_numbers`, on principal components of the gallery if there are many values; a
-    support vector machine with a Gaussian kernel ("rbf"); and two that learn from other people's releases:
-    the likelihood ratios of PLDA ("plda"), and the same machine in the coordinates of PLDA ("plda-rbf"), each
-    weighted by the share of its variance that distinguishes people.
-
-    Args:
-        gallery: (R, n, D) finite values of R releases of each photograph of known people.
-        identities: (n,) int64.
-        probes: (m, D).
-        model: trained on releases of other people; None without any.
+    support vector machine with a Gaussian kernel ("rbf"); and two that learn from other people's releases,
+    with `model`: the likelihood ratios of PLDA ("plda"), and the same machine in the coordinates of PLDA
+    ("plda-rbf"), each weighted by the share of its variance that distinguishes people. (R, n, D) finite
+    values of R releases of each photograph of known people, (n,) int64; and (m, D).
     """
     known, names = gallery.flatten(0, 1), identities.repeat(len(gallery))
     few, few_probes = known, probes
@@ -336,10 +320,7 @@ def by_values(
 
 
 def _by_kernel(gallery: Tensor, identities: Tensor, probes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return people, and (m, I) scores of a support vector machine with kernel exp(-|x - y|² / width).
-
-    The width is the median of |x - y|² over the gallery; each pair of people has its own machine.
-    """
+    """Return people, and (m, I) scores of a machine for each pair, with kernel exp(-|x - y|² / width)."""
     with needs_extra("re-identification", "study"):
         from sklearn.svm import SVC
 
@@ -365,3 +346,56 @@ def _by_kernel(gallery: Tensor, identities: Tensor, probes: Tensor) -> tuple[Ten
         sums.index_add_(1, first, margins).index_add_(1, second, -margins)
         scores.append(votes + sums / (3 * (sums.abs() + 1)))
     return people, torch.cat(scores).float()
+
+
+def log_posteriors(
+    features: Tensor, identities: Tensor, test_features: Tensor, *, adversary: str = "network", seed: int = 0
+) -> Tensor:
+    """Return ln p(y|f) by a classifier trained on known features. -> (M, c) float64, c ascending codes.
+
+    It complements the kernel density of sfumato.assess.log_rank: the strongest counts. (N, d) of known
+    people, best repeated with the noise of the (M, d) test features. `adversary`: "discriminant", linear,
+    with a shrunk covariance shared by all people; or "network", with one hidden layer. Raises DataError.
+    """
+    with needs_extra("an adversary who is trained on features", "study"):
+        from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.neural_network import MLPClassifier
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+    if adversary not in FEATURE_ADVERSARIES:
+        raise ConfigError(
+            f"no adversary is called {adversary!r}: {did_you_mean(adversary, FEATURE_ADVERSARIES)}"
+        )
+    if features.ndim != 2 or test_features.ndim != 2 or features.shape[1] != test_features.shape[1]:
+        raise DataError(
+            f"known features of {tuple(features.shape)} and test features of {tuple(test_features.shape)}: "
+            "(N, d) and (M, d) are needed, of one d"
+        )
+    if identities.shape != features.shape[:1]:
+        raise DataError(f"{len(features)} known features for {len(identities)} identities: one each")
+    if not (features.isfinite().all() and test_features.isfinite().all()):
+        raise DataError("features are not finite: leave these images out")
+    if not len(test_features):
+        raise DataError("no test features: give at least one")
+    people = len(identities.unique())
+    if people < 2 or people == len(identities):
+        raise DataError(
+            f"{len(identities)} known features of {people} people: at least 2 people, and 2 features of one"
+        )
+    if adversary == "discriminant":
+        model = LinearDiscriminantAnalysis(
+            solver="lsqr", shrinkage="auto", priors=np.full(people, 1 / people)
+        )
+    else:
+        model = MLPClassifier((128,), alpha=1e-3, max_iter=_EPOCHS, random_state=seed)
+    with warnings.catch_warnings():
+        # It is trained for a fixed number of epochs, not to convergence.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        # Some people have one photograph, which does not vary.
+        warnings.filterwarnings("ignore", message="Only one sample available")
+        fitted = make_pipeline(StandardScaler(), model).fit(features.double().numpy(), identities.numpy())
+    found = fitted.predict_proba(test_features.double().numpy())
+    # No probability is 0: a class that a softmax rounded to 0 is only last in the list.
+    return torch.from_numpy(np.log(np.maximum(found, np.finfo(np.float64).tiny)))

@@ -1,15 +1,15 @@
 """Training until the validation stops improving: the number of steps, the rate, and the validation curve.
 
-An adversary who stops early flatters the protection. Some of their training people are held out; the learning
-rate stays constant until the validation figure of these stops rising, and then falls to 0 while training
-continues for half as long again (Hägele et al. 2024, Sec. 3: such a schedule is as good as a cosine of the
-same length, and need not know the length in advance). If the ceiling comes first, the rate falls in its last
-third, and the result is a lower bound.
+An adversary who stops early flatters the protection. The learning rate stays constant until the validation
+figure of held-out people stops rising, and then falls to 0 while training continues for half as long again
+(Hägele et al. 2024, Sec. 3: as good as a cosine of the same length, which need not be known in advance). If
+the ceiling comes first, the rate falls in its last third, and the result is a lower bound.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,16 +34,12 @@ def check_bounds(settings: object, *above_0: str, **least: float) -> None:
             raise ConfigError(f"{name}={getattr(settings, name)}: above 0")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Validation:
-    """A figure for the quality of a network: its name, and the least rise that counts.
+class Validation(NamedTuple):
+    """A figure for the quality of a network; higher is better."""
 
-    `judge` returns the figure for the network in evaluation mode; higher is better.
-    """
-
-    figure: str
-    judge: Callable[[], float]
-    gain: float
+    figure: str  # its name
+    judge: Callable[[], float]  # returns it for the network in evaluation mode
+    gain: float  # the least rise that counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,12 +67,8 @@ def train(
 
     Guarantees: no more steps than the ceiling; the final weights are those of the best validation.
 
-    Args:
-        loss: maps a step, from 0, to the loss of the model on a batch.
-        model, beside: to train, and further parameters.
-        ceiling: the most steps; all of them without validation, if nobody could be held out.
-        learning_rate: of the first step.
-        progress: called after each step with the numbers done and planned.
+    `loss` maps a step, from 0, to the loss of the model on a batch; `beside`: further parameters to train.
+    `ceiling`: the most steps; all of them without validation, if nobody could be held out.
     """
     parameters = [*model.parameters(), *beside]
     optimiser = torch.optim.Adam(parameters, lr=learning_rate, fused=fuses(parameters))
@@ -117,10 +109,7 @@ def train(
 
 
 def hold_out(people: Tensor, *, most: int, seed: int) -> Tensor:
-    """Hold out the photographs of a tenth of the people, or of fewer, two at least, with `most` photographs.
-
-    (N,) who is on each photograph -> (N,) bool; nobody among fewer than ten people.
-    """
+    """Hold out a tenth of the people, or fewer, two at least, with `most` photographs; of nine nobody."""
     names, photographs = people.unique(return_counts=True)
     if len(names) < _FEWEST:
         return torch.zeros(len(people), dtype=torch.bool)

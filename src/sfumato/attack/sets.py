@@ -2,12 +2,10 @@
 
 Some pictures of each person are known, in a gallery; n of the others, drawn again and again, are named among
 the people of a panel. One half of the people chooses the adversary, and the other half measures how often
-they are right, both ways: the largest of many figures would be large by luck. A panel is of one half: a
-person named too often takes from others, so that the best of a panel would look bad on the rest of it. The
-same comparisons count the people who are recognised as the person of a label, and the labels of two services,
-with n releases of each person, that are found to belong together.
-
-NumPy computes all of it, so that vectors are audited without PyTorch.
+they are right, both ways: the largest of many figures would be large by luck. A panel is of one half, since a
+person named too often takes from others. The same comparisons count the people who are recognised as the
+person of a label, and the labels of two services that are found to belong together. NumPy computes it, so
+that vectors are audited without PyTorch.
 """
 
 import math
@@ -106,10 +104,7 @@ def in_two_scenes(people: ArrayLike, scenes: ArrayLike) -> np.ndarray:
 
 
 def measurable(people: ArrayLike, most: int = SIZES[-1]) -> int:
-    """The most releases, of SIZES, from which people can be named; 0 if fewer than four have two pictures.
-
-    Half of those with two of the (N,) pictures have enough.
-    """
+    """The most releases, of SIZES, that half of those with two pictures have; 0 for fewer than four."""
     counts = np.unique(people, return_counts=True)[1]
     enough = {size: int((counts >= pictures_for(size)).sum()) for size in SIZES if size <= most}
     least = max(_FEWEST, enough[1] / 2)
@@ -133,14 +128,11 @@ def curve(
 
     Args:
         views: words -> (N, d) numbers of each release, as somebody sees it, and (M, d) of other people's.
-        people, of_others: (N,) and (M,) int64, who is on each; looked for are those with enough pictures, see
-            `measurable`, in two scenes.
+        people, of_others: (N,) and (M,) int64, who is on each; looked for are those with enough pictures.
         scenes: (N,) int64, equal for releases of one picture, which stay together; None if all differ.
-        most: releases.
         sent: turns (..., T, d) numbers into those sent, image after image; called for each order anew.
         further: adversaries who learn from other people, such as `by_variances` and `set_network`.
-        panel: people of a panel, at most.
-        draws: how often galleries, panels and sets are drawn, by the seed.
+        draws: how often galleries, panels of at most `panel` people and sets are drawn, by the seed.
     """
     people, of_others = np.asarray(people), np.asarray(of_others)
     scenes = None if scenes is None else np.asarray(scenes)
@@ -189,11 +181,7 @@ def few(values: ArrayLike, others: ArrayLike, *, most: int = _FEW) -> tuple[np.n
 
 
 def even(values: np.ndarray) -> np.ndarray:
-    """(N, D) -> (D,) numbers to divide by: deviations, if one is so large that it hides the others, else 1.
-
-    Distances and principal components see the largest numbers alone: an index, a time, or a number of a model
-    that is far from the others.
-    """
+    """(N, D) -> (D,) numbers to divide by: deviations, if one, as of a time, hides the others, else 1."""
     spread = values.std(0)
     shown = spread[spread > 0]
     if not len(shown) or spread.max() <= _ROGUE * np.median(shown):
@@ -202,11 +190,8 @@ def even(values: np.ndarray) -> np.ndarray:
 
 
 def join(points: Mapping[str, Point]) -> Point:
-    """Name the same people by all adversaries of several points, and at least as often as any point does.
-
-    The names of adversaries end with the words of their point. The first one says who is linked.
-    """
-    first, *_ = points.values()
+    """Name the same people by all adversaries of several points, and at least as often as any point does."""
+    first, *_ = points.values()  # which says who is linked
     rates = {f"{name}{words}": each for words, point in points.items() for name, each in point.rates.items()}
     named, chosen = _state(rates, first.tries, first.half)
     joined = replace(first, named=named, chosen=chosen, rates=rates)
@@ -374,10 +359,7 @@ def _inner_of_others(shown: Panels) -> np.ndarray:
 
 
 def by_whitened_means(shown: Panels, gallery: np.ndarray, *, inner: np.ndarray | None = None) -> Scores:
-    """Compare the mean of a set with those of a gallery, by the covariance of releases of one person.
-
-    `inner`: (1 or B, M, d) differences that say the covariance; None for those of the gallery.
-    """
+    """Compare means of sets and of a gallery, by the covariance of `inner` differences, or of its own."""
     means = gallery.mean(2)  # (B, P, d)
     inner = (gallery - means[:, :, None]).reshape(len(means), -1, means.shape[2]) if inner is None else inner
     covariance: np.ndarray = inner.mT @ inner / np.float32(inner.shape[1])
@@ -406,10 +388,8 @@ def by_regression(shown: Panels) -> Scores:
 
 
 def regress(x: np.ndarray, own: np.ndarray, classes: int) -> np.ndarray:
-    """Fit logistic regressions of (B, M, d) numbers on (M,) classes, by Adam. -> (B, d, classes) weights.
-
-    A few at a time, so that their log-probabilities stay in the cache: twice as fast as all of 100 people.
-    """
+    """Fit logistic regressions of (B, M, d) numbers on (M,) classes, by Adam. -> (B, d, classes) weights."""
+    # A few at a time, so that their log-probabilities stay in the cache: twice as fast as all of 100 people.
     at_once = max(1, _AT_ONCE // (x.shape[1] * classes))
     truth, every = np.eye(classes, dtype=np.float32)[own], []
     for part in (x[start : start + at_once] for start in range(0, len(x), at_once)):
@@ -468,10 +448,7 @@ def by_plda(shown: Panels, dimensions: int | None) -> Linker:
 
 
 def by_variances(shown: Panels) -> Linker:
-    """Score by the mean and the variance of each number in a gallery: Gaussian naive Bayes.
-
-    Variances of people of whom few vectors are known are drawn to those of other people.
-    """
+    """Score by the mean and the variance of each number in a gallery: Gaussian naive Bayes."""
     common = (_inner_of_others(shown)[0].astype(np.float64) ** 2).mean(0).clip(min=1e-12)
     centre = shown.others.mean(0, dtype=np.float64)
     asked = (shown.probes - centre).reshape(len(shown.probes), -1, len(centre))  # (B, P·H, d)
@@ -480,6 +457,7 @@ def by_variances(shown: Panels) -> Linker:
         known = gallery.shape[2]
         means = gallery.mean(2, dtype=np.float64)
         squares = ((gallery - means[:, :, None]) ** 2).sum(2)
+        # Of people of whom few vectors are known they are drawn to those of other people.
         variances = (_OWN * common + squares) / (_OWN + known - 1) * (1 + 1 / known)
         means = means - centre
         theirs = (means**2 / variances + np.log(variances)).sum(-1)[:, None]  # (B, 1, P)

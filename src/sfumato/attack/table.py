@@ -35,9 +35,8 @@ class Table:
     def top1(self) -> float:
         """How often the table names photographs correctly that are not in it.
 
-        On average over galleries and probes this is at most Σ_y max_s p(s)·p(y|s), the bound of every rule;
-        `in_sample` is at least that bound, since the maximum of estimated shares is biased upwards. So the
-        best adversary lies between; with more photographs and releases the two meet.
+        On average this is at most Σ_y max_s p(s)·p(y|s), the bound of every rule; `in_sample` is at least
+        that bound, since the maximum of estimated shares is biased upwards. With more photographs both meet.
         """
         return float(self.right.mean())
 
@@ -49,16 +48,9 @@ def by_table(
 
     Each output names the person with the highest count, so that p(s) is their share of the gallery. People
     with equal counts are named in turn; so are those with most photographs, for an output without a count.
-
-    Args:
-        gallery: (R, n, D) of R releases of each known photograph, drawn independently; without noise R = 1
-            suffices.
-        identities, truth: (n,) and (m,) int64, who is on the photographs of the gallery and of the probes.
-        probes: (Q, m, D) of Q releases of each photograph to name.
-        prior: how many releases the common distribution weighs, next to those of a person, in posteriors.
-
-    Raises:
-        DataError: more than 2^12 different outputs: most have too few counts.
+    (R, n, D) of R releases of each known photograph, drawn independently, and (n,) int64, who is on it; and
+    (Q, m, D) and (m,) of the photographs to name. `prior`: the releases that the common distribution weighs,
+    next to those of a person, in posteriors. Raises DataError for more than 2^12 different outputs.
     """
     gallery, probes = np.asarray(gallery), np.asarray(probes)
     draws, photographs, width = gallery.shape

@@ -1,12 +1,10 @@
 """Guess the original behind a release, by a network trained on other people's photographs.
 
 A restorer undoes a protection of images; an inverter draws the image behind a private feature. The adversary
-needs only this library and photographs of their own: they protect these as the device does, and learn the way
-back. Under squared error they learn the mean of all originals that a release leaves possible, so that lost
-details come back blurred.
+protects photographs of their own as the device does, and learns the way back. Under squared error they learn
+the mean of all originals that a release leaves possible, so that lost details come back blurred.
 
-Source of the inverter: Dosovitskiy & Brox 2016, Sec. 3; Osia et al. 2018 (docs/papers.md, "DPFE"), Sec. 6.3
-and Fig. 10, judge private features by this decoder.
+Source of the inverter: Dosovitskiy & Brox 2016, Sec. 3; Osia et al. 2018 (docs/papers.md, "DPFE"), Sec. 6.3.
 """
 
 import math
@@ -81,9 +79,20 @@ class Undoer(nn.Module):
 
     check: Callable[[Tensor], None]  # raises DataError for releases that it cannot read
 
-    def __init__(self) -> None:
+    def __init__(self, network: nn.Module) -> None:
         super().__init__()
+        self.network = network
         self.trained: Training | None = None  # the course of its training, if there was one
+
+    def prepare(self, received: Tensor) -> Tensor:
+        """Make the network's input of what arrives."""
+        raise NotImplementedError
+
+    def forward(self, received: Tensor) -> Tensor:
+        """(N, ...) -> (N, C, H, W) float32, not clamped."""
+        with autocast(resolve("auto", received.device), received.device):
+            guess: Tensor = self.network(self.prepare(received))
+        return guess.float()
 
     @torch.no_grad()
     def restore(self, received: Tensor) -> Tensor:
@@ -96,41 +105,33 @@ class Undoer(nn.Module):
 
 
 class Restorer(Undoer):
-    """Guesses originals of images."""
+    """Guesses originals of (N, C, H, W) uint8 images."""
 
     check = staticmethod(check_batch)
 
     def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
+        super().__init__(network)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def forward(self, released: Tensor) -> Tensor:
-        """(N, C, H, W) uint8 -> (N, C, H, W) float32, not clamped."""
-        with autocast(resolve("auto", released.device), released.device):
-            guess: Tensor = self.network(to_float(released).contiguous(memory_format=torch.channels_last))
-        return guess.float()
+    def prepare(self, received: Tensor) -> Tensor:
+        """See Undoer.prepare."""
+        return to_float(received).contiguous(memory_format=torch.channels_last)
 
 
 class Inverter(Undoer):
-    """Guesses images from features. State: the weights of its decoder, and moments of training features."""
+    """Guesses images from (N, D) features. State: the weights of its decoder, and moments in training."""
 
     mean: Tensor  # (D,)
     spread: Tensor  # (D,), their standard deviation; 1 if it is 0
 
     def __init__(self, decoder: nn.Module, mean: Tensor, spread: Tensor) -> None:
-        super().__init__()
-        self.decoder = decoder
+        super().__init__(decoder)
         self.register_buffer("mean", mean)
         self.register_buffer("spread", spread)
 
-    def forward(self, features: Tensor) -> Tensor:
-        """(N, D) -> (N, C, H, W) float32, not clamped."""
-        # In float64: float32 would lose the difference of large numbers.
-        scaled = ((features.double() - self.mean) / self.spread).float()
-        with autocast(resolve("auto", features.device), features.device):
-            images: Tensor = self.decoder(scaled)
-        return images.float()
+    def prepare(self, received: Tensor) -> Tensor:
+        """See Undoer.prepare. In float64: float32 would lose the difference of large numbers."""
+        return ((received.double() - self.mean) / self.spread).float()
 
     def check(self, received: Tensor) -> None:
         """Raise DataError unless they are features of the dimension of training, and finite."""
@@ -154,14 +155,9 @@ def train_restorer(
 ) -> Restorer:
     """Train a network to undo a protection, by mean squared error, on pictures of other people.
 
-    Args:
-        clean: (N, C, H, W) uint8, photographs of the adversary.
-        protected: maps a batch and a step to the batch as received, with fresh noise at each step.
-        config: see RestorationConfig.
-        people: (N,) who is on each photograph: some are held out to decide when to stop; None: all differ.
-        seed: decides weights and order.
-        progress: called after each step with the numbers done and planned.
-        device: trains the network, which stays there; None for the CPU, which makes all draws.
+    `clean`: (N, C, H, W) uint8, of the adversary. `protected` maps a batch and a step to the batch as
+    received, with fresh noise at each step. `people`: (N,) who is on each: some are held out to decide when
+    to stop; None: all differ. The network stays on `device`; the CPU makes all draws.
     """
     check_batch(clean)
     if not len(clean):
@@ -184,12 +180,8 @@ def train_inverter(
 ) -> Inverter:
     """Train a decoder of features, by mean squared error, on images of other people.
 
-    The paper does not say: each number of a feature is first scaled to mean 0 and variance 1.
-
-    Args:
-        features: (N, D), of the images, as received: with the noise of the release.
-        images: (N, C, H, W) uint8, photographs of the adversary; for sides see UpConvolutional.
-        config, people, seed, progress, device: see train_restorer.
+    The paper does not say: each number of a feature is first scaled to mean 0 and variance 1. (N, D) features
+    as received, with the noise of the release, and (N, C, H, W) uint8 photographs; see train_restorer.
     """
     check_batch(images)
     check_features(features)

@@ -3,13 +3,12 @@
 Source: Jin, Chen, Hsu, Yu & Chen 2021, "CAFE: Catastrophic data leakage in vertical federated learning", Sec.
 3, Algorithm 2. Each worker holds a part of every image and a local network; a server joins the networks'
 outputs, and its head begins with a linear layer. It selects the rows of each batch, and so knows them. Steps:
-
 I. each image's gradient by the outputs of that layer, from gradients of its bias; II. the inputs of that
 layer, from gradients of its weights; III. the parts of the images, from these inputs.
 
 I and II are linear, and solved here by least squares; the paper approximates them by gradient descent. Its
-III also matches the gradients of all layers: that is omitted here, since exact inputs contain as much as such
-gradients if a local network has at least as many outputs as its part has numbers.
+III also matches the gradients of all layers, which adds nothing to exact inputs if a local network has at
+least as many outputs as its part has numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,18 +39,11 @@ def recover(
 ) -> list[Tensor]:
     """Rebuild every worker's part of every image. -> for each, (N, C, h, w) float32 in [0, 1].
 
-    Deterministic: all guesses start grey and are optimised together.
-
-    Args:
-        parts, head: in the order in which the server joins their outputs, (N, D); these -> logits.
-        observed: batches between which no parameter changed.
-        total_variation: weight of mean |dx| + mean |dy|, against the squared distance of outputs, in units of
-            their variance from image to image.
-        learning_rate: of Adam at its start; it falls to 0 along a cosine.
-        steps: of Adam.
-
-    Raises ConfigError if the head begins with another layer than a linear one with a bias, or does not fit
-    the networks' outputs, and DataError as `local_outputs`.
+    Deterministic: all guesses start grey and are optimised together. `parts` are in the order in which the
+    server joins their outputs; between the `observed` batches no parameter changed. `total_variation` weighs
+    mean |dx| + mean |dy| against the squared distance of outputs, in units of their variance from image to
+    image. Adam's rate falls along a cosine. Raises ConfigError if the head does not begin with a linear layer
+    with a bias that fits the networks' outputs, and DataError as `local_outputs`.
     """
     _, first = first_linear(head)
     with torch.no_grad():
@@ -83,11 +75,8 @@ def recover(
 def local_outputs(head: nn.Module, observed: Sequence[Observation]) -> Tensor:
     """Recover the joined outputs of the local networks for every image: steps I and II. -> (N, D) float64.
 
-    Guarantees: exact up to rounding, with as many linearly independent batches as images.
-
-    Raises:
-        DataError: gradients that do not fit the head; images that were in no batch; too few different
-            batches; an image that leaves no trace.
+    Guarantees: exact up to rounding, with as many linearly independent batches as images. Raises DataError
+    for gradients that do not fit the head, too few different batches, and an image that leaves no trace.
     """
     name, first = first_linear(head)
     gradients = [check_layer(shared, name, first) for _, shared in observed]  # (O, D) and (O,) of each

@@ -32,12 +32,11 @@ class ThreatModel:
         pruned: they know that entries of 0 were pruned, and do not compare these.
         noise: standard deviation of the added noise that they know: a tensor of the gradient is weighted by
             its share of signal.
-        local_steps: of SGD behind the shared difference of parameters, before minus after (FedAvg); the steps
-            are simulated on the guess (Dimitrov et al. 2022, Algorithm 1).
+        local_steps, local_rate: of SGD behind the shared difference of parameters, before minus after
+            (FedAvg), simulated on the guess (Dimitrov et al. 2022, Algorithm 1); 1 of rate 1 is the gradient.
         local_batch: b, the images of each of these steps; None: all B. Step t takes images t·b to t·b + b of
             the batch, and starts again at its end. If the client shuffles in each epoch, this order is right
             for the first only (the source has a prior for the others).
-        local_rate: of these steps; 1 step of rate 1 is the gradient itself.
     """
 
     shape: tuple[int, int, int]
@@ -76,50 +75,31 @@ def share(
 ) -> dict[str, Tensor]:
     """Return a client's message for a batch: by parameter, the gradient, or the change by local steps.
 
-    Args:
-        model: in its training mode; it is not changed, nor are its running statistics.
-        images: (B, C, H, W) float, the model's input.
-        labels: (B,) int64, or (B, classes) probabilities.
-        loss: of logits and labels.
-        local_steps, local_rate, local_batch: see ThreatModel.
+    `model`: in its training mode; nothing of it changes. (B, C, H, W) float, its input, and (B,) int64, or
+    (B, classes) probabilities. Local steps: see ThreatModel.
     """
-    victim = Victim(model, loss, local_steps, local_rate, local_batch)
-    gradients, _ = victim.shared_by(images, labels, many=False)
-    return victim.split_by_name(gradients.detach())
-
-
-def capture(model: nn.Module) -> dict[str, Tensor]:
-    """Copy the gradients of a training loop from a model, after `backward` and before `step`."""
-    trained = {name: weight.grad for name, weight in model.named_parameters() if weight.requires_grad}
-    missing = [name for name, gradient in trained.items() if gradient is None]
-    if missing:
-        raise DataError(
-            f"{len(missing)} parameters have no gradient, such as {missing[0]}: call this after backward()"
-        )
-    return {name: gradient.detach().clone() for name, gradient in trained.items() if gradient is not None}
+    count, *sides = images.shape
+    knows = ThreatModel(
+        shape=(sides[0], sides[1], sides[2]),
+        batch=count,
+        local_steps=local_steps,
+        local_rate=local_rate,
+        local_batch=local_batch,
+    )
+    victim = Victim(model, loss, knows)
+    gradients = victim.shared_by(images, labels, many=False)[0].detach()
+    parts = gradients.split([weight.numel() for weight in victim.parameters.values()])
+    named = zip(victim.parameters.items(), parts, strict=True)
+    return {name: part.reshape(weight.shape) for (name, weight), part in named}
 
 
 class Victim:
-    """A copy of the model whose shared gradients are differentiable in the images. State: the copy.
+    """A copy of the model whose shared gradients are differentiable in the images. State: the copy."""
 
-    Attributes:
-        norms, running: names of the batch norm layers whose inputs are recorded; their running moments.
-        parameters: the trained ones, by name.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        loss: Loss,
-        local_steps: int,
-        local_rate: float,
-        local_batch: int | None = None,
-        *,
-        statistics: bool = False,
-    ) -> None:
+    def __init__(self, model: nn.Module, loss: Loss, knows: ThreatModel, *, statistics: bool = False) -> None:
         # A copy, since batch norm in training mode would move the statistics of the model itself.
         self.model = copy.deepcopy(model)
-        self.running: Moments = {}
+        self.running: Moments = {}  # of the batch norm layers whose inputs are recorded
         for name, module in self.model.named_modules():
             if statistics and isinstance(module, nn.BatchNorm2d) and module.running_mean is not None:
                 self.running[name] = (module.running_mean, module.running_var)  # type: ignore[assignment]
@@ -127,7 +107,8 @@ class Victim:
                 # Only statistics of the batch: in-place changes cannot be differentiated.
                 module.running_mean = module.running_var = module.num_batches_tracked = None
                 module.track_running_stats = False
-        self._loss, self._steps, self._rate, self._batch = loss, local_steps, local_rate, local_batch
+        self._loss, self._steps, self._rate = loss, knows.local_steps, knows.local_rate
+        self._size = knows.local_batch
         self.parameters: dict[str, Tensor] = {
             name: weight for name, weight in self.model.named_parameters() if weight.requires_grad
         }
@@ -141,20 +122,8 @@ class Victim:
                 lambda _, inputs, name=name: self._inputs.update({name: inputs[0]})
             )
 
-    def split_by_name(self, flat: Tensor) -> dict[str, Tensor]:
-        """Split (P,) by parameter: name -> its part."""
-        parts = flat.split([weight.numel() for weight in self.parameters.values()])
-        return {
-            name: part.reshape(weight.shape)
-            for (name, weight), part in zip(self.parameters.items(), parts, strict=True)
-        }
-
     def shared_by(self, images: Tensor, labels: Tensor, *, many: bool) -> tuple[Tensor, Moments]:
-        """Compute gradients, concatenated as `parameters`, (P,), and moments of inputs of `norms`.
-
-        Both are differentiable in images and labels. With `many` they work inside vmap, where autograd.grad
-        cannot be called, at some cost.
-        """
+        """Compute gradients, (P,), and moments of inputs of `norms`, differentiable; `many`: inside vmap."""
 
         def lost(parameters: Gradients, at: slice) -> tuple[Tensor, Moments]:
             own = parameters is self.parameters and not many
@@ -168,7 +137,7 @@ class Victim:
             self._inputs.clear()
             return value, moments
 
-        size = self._batch or len(images)
+        size = self._size or len(images)
         parts = [slice(begin, begin + size) for begin in range(0, len(images), size)]  # of an epoch
 
         def gradients_at(parameters: Gradients, step: int) -> tuple[Gradients, Moments]:

@@ -69,23 +69,7 @@ class GalleryAuditConfig:
             raise ConfigError(f"galleries={self.galleries}: {more}")
 
 
-@dataclass(frozen=True)
-class Embedded:
-    """Embeddings of n photographs of P people; the noise of a protection differs in both."""
-
-    asked: Tensor  # (P, n, D), for queries
-    enrolled: Tensor  # (R, P, n, D), for enrolment, in R releases of each; without noise those of `asked`
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The results of one draw of galleries, by question, "photograph" or "person", and by view."""
-
-    accuracy: float  # of the gallery, on photographs that are not enrolled
-    found: dict[tuple[str, str], tuple[Tensor, Tensor]]  # log-likelihood ratios and members
-
-
-_Judged = dict[tuple[str, str], Membership]  # by question and view
+_Judged = dict[tuple[str, str], Membership]  # by question, "photograph" or "person", and view
 _USUAL = GalleryAuditConfig()
 
 
@@ -107,18 +91,17 @@ def audit_gallery(
     possible for at most 16 bits. Raises DataError: fewer than four people have enough photographs.
     """
     progress(0, 2)
-    embedded = _embed_people(embed, images, codes, config)
+    asked, enrolled = _embed_people(embed, images, codes, config)
     progress(1, 2)
-    measured = measure(embedded, config, estimate=estimate, table=table)
+    accuracy, found = measure(asked, enrolled, config, estimate=estimate, table=table)
     progress(2, 2)
-    owners, count = torch.arange(len(embedded.asked)), len(embedded.asked)
-    people = {"photograph": owners.repeat_interleave(embedded.asked.shape[1]), "person": owners}
+    owners, count = torch.arange(len(asked)), len(asked)
+    people = {"photograph": owners.repeat_interleave(asked.shape[1]), "person": owners}
     judgements = {
-        key: membership.judge(*found, at=_RATES, people=people[key[0]])
-        for key, found in measured.found.items()
+        key: membership.judge(*each, at=_RATES, people=people[key[0]]) for key, each in found.items()
     }
     words = dict(zip((*VIEWS, TABLE), (each.format(config.step) for each in _VIEWS), strict=True))
-    findings = [_identify(each, judgements, words, measured.accuracy, count) for each in _QUESTIONS]
+    findings = [_identify(each, judgements, words, accuracy, count) for each in _QUESTIONS]
     return Report(
         audit="gallery",
         subject=f"{subject}, {count} classes of {config.shot} shots",
@@ -130,36 +113,41 @@ def audit_gallery(
             "Each photograph is asked about once. Asking about many variations of it tells more from labels.",
             "Other photographs give other figures: use photographs like those of your service.",
         ),
-        risks=tuple(_risks(embedded, judgements, words, config)),
+        risks=tuple(_risks(asked, enrolled, judgements, words, config)),
     )
 
 
 def measure(
-    embedded: Embedded,
+    asked: Tensor,
+    enrolled: Tensor,
     config: GalleryAuditConfig,
     *,
     estimate: ToPrototypes | None = None,
     table: bool = False,
-) -> Measured:
-    """Draw galleries, and attack some; `people` and `photographs` are those of `embedded` here."""
-    people, photographs = embedded.asked.shape[:2]
+) -> tuple[float, dict[tuple[str, str], tuple[Tensor, Tensor]]]:
+    """Draw galleries, and attack some; `people` and `photographs` are those of the embeddings here.
+
+    (P, n, D) are `asked` for, and enrolled (R, P, n, D), R releases of each; without noise the same. Returns
+    the accuracy on photographs that are not enrolled; and log-likelihood ratios and members, see `_Judged`.
+    """
+    people, photographs = asked.shape[:2]
     enrollable = photographs - config.known
     sizes: dict[str, Any] = {"people": people, "shot": config.shot, "galleries": config.galleries}
     sizes["draw"] = torch.Generator().manual_seed(config.seed)
     drawn = membership.draw_galleries(photographs=photographs, **sizes)
     half = membership.draw_galleries(photographs=enrollable, enrolled=_HALF, **sizes)
-    inside, known = drawn.photographs(photographs).flatten(1, 2), embedded.asked[:, enrollable:]
-    means, answering = _prototypes(embedded.enrolled, drawn, estimate)
-    of_half, answering_half = _prototypes(embedded.enrolled[:, :, :enrollable], half, estimate)
+    inside, known = drawn.photographs(photographs).flatten(1, 2), asked[:, enrollable:]
+    means, answering = _prototypes(enrolled, drawn, estimate)
+    of_half, answering_half = _prototypes(enrolled[:, :, :enrollable], half, estimate)
     found = {}
     for view in (*VIEWS, *([TABLE] if table else [])):
         seen, of_people = (means, of_half) if view == "stored" else (answering, answering_half)
         how: dict[str, Any] = {"view": view, "step": config.step}
-        scores = membership.photograph_scores(embedded.asked, seen, drawn.enrolled, **how)
+        scores = membership.photograph_scores(asked, seen, drawn.enrolled, **how)
         found["photograph", view] = membership.ratios(scores.flatten(1, 2), inside, attacked=config.attacked)
         scores = membership.person_scores(known, of_people, half.enrolled, **how)
         found["person", view] = membership.ratios(scores, half.enrolled, attacked=config.attacked)
-    return Measured(membership.accuracy(embedded.asked, answering, drawn), found)
+    return membership.accuracy(asked, answering, drawn), found
 
 
 def _prototypes(enrolled: Tensor, drawn: Galleries, estimate: ToPrototypes | None) -> tuple[Tensor, Tensor]:
@@ -176,7 +164,9 @@ def _prototypes(enrolled: Tensor, drawn: Galleries, estimate: ToPrototypes | Non
     return means, answering
 
 
-def _embed_people(embed: Embed, images: Tensor, codes: Tensor, config: GalleryAuditConfig) -> Embedded:
+def _embed_people(
+    embed: Embed, images: Tensor, codes: Tensor, config: GalleryAuditConfig
+) -> tuple[Tensor, Tensor]:
     """Embed people with enough photographs; in several releases, if they differ."""
     able = int((codes.unique(return_counts=True)[1] >= config.photographs).sum())
     if able < 4:
@@ -198,25 +188,25 @@ def _embed_people(embed: Embed, images: Tensor, codes: Tensor, config: GalleryAu
     if not torch.allclose(asked, again, rtol=1e-4, atol=1e-6):
         others = [embed_all() for _ in range(min(_RELEASES, config.galleries) - 1)]
         releases = torch.stack([again, *others])
-    return Embedded(asked.unflatten(0, rows.shape), releases.unflatten(1, rows.shape))
+    return asked.unflatten(0, rows.shape), releases.unflatten(1, rows.shape)
 
 
 def _risks(
-    embedded: Embedded, judgements: _Judged, words: dict[str, str], config: GalleryAuditConfig
+    asked: Tensor, enrolled: Tensor, judgements: _Judged, words: dict[str, str], config: GalleryAuditConfig
 ) -> Iterator[Risk]:
     """How often an enrolment is inferred, and a stored prototype and one later release find each other.
 
     The prototype is a predicate that is true of few releases, or a release chooses among prototypes.
     """
-    people = len(embedded.asked)
+    people = len(asked)
     known: dict[str, Any] = {"people": people, "source": "this audit"}
 
     def share_of(of_people: np.ndarray) -> Estimate:
         share = float(of_people.mean())
         return Estimate(share, *wilson(share * people, people), seeds=1)
 
-    prototypes = embedded.enrolled[0, :, : config.shot].mean(1)  # (P, D)
-    later = embedded.asked[:, -config.known :]  # (P, q, D)
+    prototypes = enrolled[0, :, : config.shot].mean(1)  # (P, D)
+    later = asked[:, -config.known :]  # (P, q, D)
     scores = -torch.cdist(prototypes, later.flatten(0, 1)).unflatten(1, later.shape[:2]).numpy()
     for count in sorted({min(10, people), people}):
         adversary = f"adversary who compares a release with the stored prototypes of {count} people"

@@ -12,7 +12,7 @@ from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.readers.celeba import celeba
 from sfumato.data.readers.fer import fer
 from sfumato.data.readers.folder import folder
-from sfumato.data.readers.official import caltech101, imagenette, lfw, miniimagenet, stanford_dogs
+from sfumato.data.readers.official import caltech101, lfw, miniimagenet
 from sfumato.data.readers.omniglot import omniglot
 from sfumato.data.readers.parquet import from_dataset, parquet
 from sfumato.data.readers.table import table
@@ -33,19 +33,17 @@ __all__ = [
     "from_dataset",
     "glyphs",
     "hats",
-    "imagenette",
     "lfw",
     "load",
     "miniimagenet",
     "omniglot",
     "parquet",
-    "stanford_dogs",
     "table",
 ]
 
 WORLDS: dict[str, Callable[..., LabelledImages]] = {"faces": faces, "glyphs": glyphs}
 _OWN = (folder, table, parquet, hats)
-_SETS = (omniglot, celeba, miniimagenet, caltech101, imagenette, stanford_dogs, fer, lfw)
+_SETS = (omniglot, celeba, miniimagenet, caltech101, fer, lfw)
 _ON_DISK: dict[str, Callable[..., LabelledImages]] = {reader.__name__: reader for reader in (*_OWN, *_SETS)}
 
 

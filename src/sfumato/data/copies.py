@@ -1,7 +1,7 @@
 """What two splits share, pictures or people: a test on it asks for what was learned."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,8 +12,7 @@ from sfumato.data.labelled import Label, LabelledImages
 _SPLITS = ("train", "validation", "test", "distractors")  # those whose images are not meant to be alike
 
 
-@dataclass(frozen=True)
-class Shared:
+class Shared(NamedTuple):
     """One finding."""
 
     finding: str  # in words without names of files or people, as its effect

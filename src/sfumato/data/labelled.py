@@ -35,12 +35,11 @@ class LabelledImages:
             (sfumato.data.readers.stored): take rows of it, never the whole.
         labels: label name -> Label; "class" for a single one. Images with equal values of a label "original"
             are copies of one another, for example turned: guarantees count copies as one image.
-        splits: split name -> (n,) int64 rows. A source names "train", "validation" and "test"; a table may
-            name "distractors", people whom an adversary must distinguish from those of the test. A world may
-            have "further" pictures of the people of the test, by which many releases of one are measured;
-            and "released" ones are the last, which others made, with known people before them.
-        split_by: the label whose whole classes were given to splits, since nobody named any: a task may
-            ask for others, see data.splitting. None if the source or the user named splits.
+        splits: split name -> (n,) int64 rows: "train", "validation", "test"; "distractors", people whom an
+            adversary must distinguish from those of the test; "further" pictures of the people of the test,
+            by which many releases of one are measured.
+        split_by: the label whose whole classes were given to splits, since nobody named any; see
+            data.splitting. None if the source or the user named splits.
         files: the name of each image's file, below the folder that all lie in; () without files.
         skipped: the problem of each file that was left out, since it cannot be read.
         left_out: what else the source holds and these images do not: a reason, and how many. Behind a colon

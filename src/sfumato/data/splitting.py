@@ -27,9 +27,8 @@ def split_for_task(
 ) -> tuple[LabelledImages, str]:
     """The data with splits that suit a task, and a sentence about them.
 
-    With a secret other than the task: people are in one split only, so that adversaries train on others.
-    Otherwise: whole classes for few-shot learning, which is tested on new classes, if each split
-    gets two of them; else, and for a classifier, some images of each class.
+    With a secret other than the task: people are in one split only, so that adversaries train on others. Else
+    whole classes for few-shot learning, if each split gets two; and for a classifier some images of each.
 
     Args:
         data: of any source; unchanged, and "" returned, if it names its splits.
@@ -81,17 +80,8 @@ def in_turns(
     """The data once for each fold: everybody is a test person in one of them, and in one split of each fold.
 
     The other people of a fold are for its training and validation, so the training images of two folds are in
-    part the same: results differ less from fold to fold than between studies of other people. The first fold
-    has the fewest test people.
-
-    Args:
-        data: of a source that names no splits.
-        target: the label to classify, whose classes are as even in all folds as possible.
-        sensitive: the label of the person on an image.
-        folds: K; the test people of each are a K-th of all.
-
-    Returns:
-        the data with the splits of each fold, and a sentence about them.
+    part the same: results differ less from fold to fold than between studies of other people. Classes of the
+    `target` are as even in all folds as possible. -> the data with the splits of each fold, and a sentence.
     """
     if data.split_by is None:
         raise DataError(
@@ -110,7 +100,11 @@ def in_turns(
             f"{data.name}: {len(who)} people ({sensitive!r}) cannot take {folds} turns: {_FEWEST} are needed "
             "for each test, for training and for validation: ask for fewer folds, or add people"
         )
-    ways = [_turns(people, folds, seed) for seed in range(_TRIES)]
+    orders = [
+        who[torch.randperm(len(who), generator=torch.Generator().manual_seed(n))] for n in range(_TRIES)
+    ]
+    turns = list(reversed(range(folds)))
+    ways = [[torch.isin(people, each[turn::folds]).nonzero().flatten() for turn in turns] for each in orders]
     tests = min(ways, key=lambda way: _unevenness(dict(enumerate(way)), classes))
     made = []
     for test in tests:
@@ -125,13 +119,6 @@ def in_turns(
         f"{' or '.join(map(str, each))} at a time; nobody is in two splits of a fold"
     )
     return made, words
-
-
-def _turns(people: Tensor, folds: int, seed: int) -> list[Tensor]:
-    """The rows of each fold, with whole people."""
-    who = people.unique()
-    order = who[torch.randperm(len(who), generator=torch.Generator().manual_seed(seed))]
-    return [torch.isin(people, order[number::folds]).nonzero().flatten() for number in reversed(range(folds))]
 
 
 def _missing(label: Label, splits: dict[str, Tensor]) -> str:

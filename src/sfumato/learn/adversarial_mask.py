@@ -17,8 +17,8 @@ and `values="shape"`, masks that are trained for their shape alone.
 import math
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,8 +41,6 @@ from sfumato.protect.mask import KIND, MaskCard, make_masker, pixel_scores, pixe
 
 SELECTIONS = ("straight-through", "soft")
 RELEASES = ("hard", "soft", "shape")
-
-_CHECKPOINT = "mask checkpoint"
 _RESTORER_WIDTH, _RESTORER_LEVELS = 8, 3
 _SHARPNESS = 10.0  # the initial scale of similarities
 
@@ -352,9 +350,10 @@ class Training:
             Adversary(model.card["shape"][0], seed=model.card["seed"]) if config.against else None
         )
         beside = nn.ModuleDict({} if self._adversary is None else {"adversary": self._adversary})
-        about: dict[str, Any] = {"kind": _CHECKPOINT, "identity": model.card, "device": device}
+        about: dict[str, Any] = {"kind": "mask checkpoint", "identity": model.card, "device": device}
         self.run = Run(model, adam(config.learning_rate), beside=beside, **about)
         self.model, self._config, self._count = model, config, 0
+        self._autocast = partial(autocast, model.card["precision"], self.run.device)
 
     def start_epoch(self) -> None:
         """Sets K, and the networks to training mode."""
@@ -367,8 +366,7 @@ class Training:
     ) -> Tensor:
         """Updates Φ and masker to minimise the cross-entropy of Φ(x_p), and returns the loss.
 
-        An adversary minimises that of `people`, an episode of (N * (1 + Q), C, H, W) uint8; the masker does
-        the opposite.
+        An adversary minimises that of people, (N * (1 + Q), C, H, W) uint8; the masker does the opposite.
         """
         revealed, _ = self._mask(images)
         with self._autocast():
@@ -409,6 +407,3 @@ class Training:
         if self._config.values == "shape":
             return revealed.expand_as(ready), hidden.expand_as(ready)
         return revealed * ready, hidden * ready
-
-    def _autocast(self) -> AbstractContextManager[None]:
-        return autocast(self.model.card["precision"], self.run.device)

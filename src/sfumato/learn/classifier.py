@@ -40,7 +40,6 @@ from sfumato.protect import Protection, parse
 from sfumato.protect.release import artefact_of
 
 _COPIES = 4  # releases of an image for a linear layer, if each is different
-
 OPTIMISERS = ("adam", "sgd")
 
 
@@ -238,10 +237,7 @@ def _fit_head(
     flips: bool,
     seed: int,
 ) -> dict[str, Any]:
-    """Fits the linear layer on an encoder that was trained before, by logistic regression on its outputs.
-
-    It uses several releases of each image, and mirrored ones with `flips`. -> the entries of a card.
-    """
+    """Fits the linear layer on an encoder that was trained before, to all releases. -> entries of a card."""
     encoder, head = network.eval().encoder, network.head
     device = device_of(encoder)
 

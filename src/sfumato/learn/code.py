@@ -149,7 +149,7 @@ class CodeModel(method.Model):
         """(N, C, H, W) uint8 -> (N, d) float32 from -1 to 1, before signs and noise."""
         return torch.as_tensor(self.network(method.as_input(images, device_of(self))))
 
-    def encode_images(self, images: Tensor) -> Tensor:
+    def encode(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, D) float32, the output of the encoder."""
         return self.network.encode(method.as_input(images, device_of(self)))
 
@@ -181,15 +181,12 @@ def pretrain(
     progress: Progress | None = None,
     device: torch.device | None = None,
 ) -> Run:
-    """Trains the encoder to classify the training classes, in batches as large as an episode.
-
-    The file `checkpoint` stays: `train` begins from it at once.
-    """
+    """Trains the encoder to classify training classes; `train` begins from its checkpoint, which stays."""
     config = of_any_length(config)
     model = make_untrained(data, config, target=target, seed=seed)
     classes, class_of = data.label(target).codes.unique(return_inverse=True)
     _fit_encoder(model, data, class_of)
-    size = model.infer(model.encode_images, data.images[:1]).shape[1]
+    size = model.infer(model.encode, data.images[:1]).shape[1]
     beside = nn.ParameterDict({"classifier": torch.zeros(len(classes), size)})
     model.to(device)
     encoder, rate = model.network.encoder, adam(config.learning_rate)
@@ -205,7 +202,7 @@ def pretrain(
 
     def step(rows: Tensor) -> Tensor:
         images = augment(data.images[rows], draw, flips=config.flips, shifts=config.shifts)
-        guesses = model.encode_images(images) @ beside["classifier"].T
+        guesses = model.encode(images) @ beside["classifier"].T
         wanted = to_device(class_of[rows], run.device)
         return run.minimise(functional.cross_entropy(guesses, wanted, label_smoothing=0.1))
 
@@ -269,7 +266,7 @@ def train(
         if frozen is not None:
             return to_device(frozen[torch.randint(len(frozen), rows.shape, generator=draw), rows], run.device)
         images = augment(data.images[rows], draw, flips=config.flips, shifts=config.shifts)
-        return model.encode_images(images)
+        return model.encode(images)
 
     def weight() -> float:
         done = (run.epoch - config.pretraining_epochs) / (config.epochs - config.pretraining_epochs)
@@ -279,7 +276,7 @@ def train(
         outputs, of_set = encode(rows.flatten()), None
         if same_scenes is not None and weight():
             of_set = same_scenes(draw)  # (P, S, C, H, W)
-            outputs = torch.cat([outputs, model.encode_images(of_set.flatten(0, 1))])
+            outputs = torch.cat([outputs, model.encode(of_set.flatten(0, 1))])
         numbers = model.network.code(outputs)
         numbers, others = numbers[: rows.numel()], numbers[rows.numel() :]
         loss = episode_loss(model, numbers, config, draw)
@@ -317,10 +314,7 @@ def train(
 def evaluate(
     model: CodeModel, data: LabelledImages, shape: Shape, *, target: str, episodes: int = 600, seed: int = 0
 ) -> Accuracy:
-    """Mean accuracy of a service's answers in test episodes of clean images of new classes.
-
-    See gallery.answers_of_episodes. Codes have the noise of the model's settings, drawn once an image.
-    """
+    """Mean accuracy of a service's answers in episodes of new classes, by codes with the training's noise."""
     rows = Sampler(data.label(target), shape).draw(episodes, torch.Generator().manual_seed(seed))
     config, noise = model.config, torch.Generator().manual_seed(seed)
     codes = release_numbers(model.infer(model.numbers, data.images), config, noise)
@@ -333,16 +327,13 @@ def _answers(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The answers of a service to (n, d) codes with noise, in episodes of (E, N, K + Q) rows of them."""
     code, made = model.code, of_card(model.card)
-    embedded, weights = made.embed(codes, code).numpy(), np.full(len(codes), made.weight(code))
+    embedded, weights = made.unbias(codes, code).numpy(), np.full(len(codes), made.weight(code))
     more: dict[str, Any] = {"weights": weights, "codes": made, "refusal": made.refusal_of(code)}
     return answers_of_episodes(embedded, rows.numpy(), shot=shot, **more)
 
 
 def episode_loss(model: CodeModel, numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
-    """Cross-entropy of the queries of one episode, by the prototypes of its support; and the bits' imbalance.
-
-    `numbers`: (N·(K + Q), d), of the images of each class in turn, its support first.
-    """
+    """Cross-entropy of the queries among (N·(K + Q), d) numbers of one episode; and the bits' imbalance."""
     codes = release_numbers(numbers, config, draw)
     loss = prototypical_loss(codes, config.episode, model.scale.exp())
     if config.balance and config.bits is not None:
@@ -467,7 +458,7 @@ def _judge(
     images, classes, shot = data.images[drawn], data.label(target).codes[drawn], config.validation_shot
     encoder, outputs = model.network.encoder, None
     if isinstance(encoder, PretrainedEncoder) and not encoder.encoder.rate:
-        outputs = model.infer(model.encode_images, images)
+        outputs = model.infer(model.encode, images)
 
     @torch.no_grad()
     def codes() -> Tensor:

@@ -53,10 +53,7 @@ _Variance = Annotated[float, Field(ge=_LEAST_SPREAD, le=1e6)]
 
 @pydantic.dataclasses.dataclass(frozen=True, config=OF_CARD)
 class Spread:
-    """The variance of clean codes within a new class, and of the means of classes; for bits, about 0.
-
-    It is that of a bit, as 1 or -1, or of a number.
-    """
+    """The variance of a number, or a bit as 1 or -1, within a new class, and of the means of classes."""
 
     within: _Variance
     between: _Variance
@@ -113,7 +110,7 @@ class CodePrototypes:
     refusal: Refusal | None = None  # for codes with the noise of `noise`; None if useless, or not measured
     noise: tuple[float | None, float | None, float | None] = (None, None, None)  # flip, norm and noise
 
-    def embed(self, codes: _Numbers, code: Code) -> _Numbers:
+    def unbias(self, codes: _Numbers, code: Code) -> _Numbers:
         """(N, D) codes as released, bits as 1 and -1 -> (N, D) whose mean is that of clean ones."""
         return codes if self.bits is None else codes / part_left(code, self.dimension)
 
@@ -127,10 +124,7 @@ class CodePrototypes:
         return 1 / (1 + self.dimension * (code.noise or 0))
 
     def refusal_of(self, code: Code) -> Refusal | None:
-        """The refusal for queries of this protection; None if its noise is not that of the training.
-
-        Codes with other noise are farther from, or nearer to, all prototypes: the threshold does not apply.
-        """
+        """The refusal for queries of this protection; None if it has other noise, and so other distances."""
         if code.epsilon is not None or (code.flip, code.norm, code.noise) != self.noise:
             return None
         return self.refusal

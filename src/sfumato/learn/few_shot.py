@@ -147,15 +147,12 @@ class FewShotModel(method.Model):
         # Cells that the border cuts short are divided by the pixels they have.
         return functional.avg_pool2d(to_float(images), self.cell, ceil_mode=True, count_include_pad=False)
 
-    def embed(self, released: Tensor) -> Tensor:
+    def encode(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 images, from `Release.images()` -> (N, D) float32 embeddings."""
         return self.infer(lambda images: self(self.prepare(images))[1], released)
 
     def denoise(self, released: Tensor) -> Tensor:
-        """(N, C, H, W) uint8 released images -> uint8 denoised ones; unchanged without a denoiser.
-
-        A denoiser of cells gives cells, each enlarged to its pixels.
-        """
+        """(N, C, H, W) uint8 releases -> uint8 denoised images, by cells; unchanged without a denoiser."""
         if self.denoiser is None:
             return released
         _, _, height, width = released.shape
@@ -211,7 +208,7 @@ def operations(model: FewShotModel, shape: Sequence[int]) -> int | None:
     if any(isinstance(part, OnnxNetwork) for part in model.modules()):
         return None
     with FlopCounterMode(display=False) as counter:
-        model.embed(torch.zeros(1, *shape, dtype=torch.uint8))
+        model.encode(torch.zeros(1, *shape, dtype=torch.uint8))
     return int(counter.get_total_flops() // 2)
 
 
@@ -287,7 +284,7 @@ def train(
     asked = protection.release(validation.images[rows], seeded_noise(seed, config.epochs)).images()
 
     def judge() -> float:
-        return episode_accuracies(model.embed(asked), places, shot=judged.shot).mean().item()
+        return episode_accuracies(model.encode(asked), places, shot=judged.shot).mean().item()
 
     def fit_encoder() -> None:
         """Standardises and whitens the outputs of an encoder that was trained before; others stay."""
@@ -302,7 +299,7 @@ def train(
 
     fit_encoder()
     if any(parameter.requires_grad for parameter in model.parameters()):
-        size = model.embed(data.images[:1]).shape[1] if config.pretraining_epochs else 0
+        size = model.encode(data.images[:1]).shape[1] if config.pretraining_epochs else 0
         run, step = make_step(model, config, outputs=(len(classes), size), device=device)
 
         def batches(epoch: int) -> Iterator[list[Batch]]:
@@ -339,7 +336,7 @@ def train(
     else:  # every learning part was computed in closed form
         card |= {"epochs": 0, "validation_accuracy": judge()}
     known = validation.label(target).codes[rows].numpy()
-    refusal, reason = measure_refusal(model.embed(asked).numpy(), known, way=judged.way, shot=judged.shot)
+    refusal, reason = measure_refusal(model.encode(asked).numpy(), known, way=judged.way, shot=judged.shot)
     card |= {"refusal": None if refusal is None else refusal.card(), "no_refusal": reason}
     card["made_of"] = artefact_of(protection)
     return model
@@ -352,10 +349,7 @@ def make_step(
     outputs: tuple[int, int] = (0, 0),
     device: torch.device | None = None,
 ) -> tuple[Run, Callable[[Sequence[Batch]], Tensor]]:
-    """The run of a training, and its step: one of Adam on the mean loss of batches, which it returns.
-
-    `outputs`: classes and dimension of the layer of pretraining; none without it.
-    """
+    """The run, with a layer of `outputs` for pretraining, and its step on the mean loss of batches."""
     layers = nn.ParameterDict({"classifier": torch.zeros(outputs)} if all(outputs) else {})
     about: dict[str, Any] = {"kind": "few-shot checkpoint", "identity": {"cell": model.cell, **model.card}}
     run = Run(model, adam(config.learning_rate), **about, beside=layers, device=device)
@@ -425,7 +419,7 @@ def evaluate(
     protection, shape = protection or model.protection, Shape(way=way, shot=shot, queries=queries)
     drawn = Sampler(data.label(target), shape).draw(episodes, torch.Generator().manual_seed(seed))
     drawn, rows = drawn.unique(return_inverse=True)
-    embeddings = model.embed(protection.release(data.images[drawn], seeded_noise(seed)).images())
+    embeddings = model.encode(protection.release(data.images[drawn], seeded_noise(seed)).images())
     refusal = Refusal.of_card(model.card.get("refusal"))
     answers = answers_of_episodes(embeddings.numpy(), rows.numpy(), shot=shot, refusal=refusal)
     return Accuracy.of_answers(answers, drawn[rows][:, :, shot:], shape, protection.spec)

@@ -240,7 +240,7 @@ def measure_prototypes(
     """
     spread = measure_spread(clean, classes, bits=code.bits is not None)
     made = CodePrototypes(code.bits, clean.shape[1], spread)
-    embeddings = made.embed(noisy, code).numpy().astype(np.float32)
+    embeddings = made.unbias(noisy, code).numpy().astype(np.float32)
     more: dict[str, Any] = {"weights": np.full(len(embeddings), made.weight(code)), "codes": made}
     refusal, reason = measure_refusal(embeddings, classes.numpy(), way=way, shot=shot, **more)
     noise = {"flip": code.flip, "norm": code.norm, "noise": code.noise}

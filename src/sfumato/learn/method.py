@@ -60,7 +60,7 @@ Count = Annotated[int, Field(ge=0, le=1 << 53)]
 Precision = Literal["float32", "bfloat16"]
 
 
-def kind_of(data: LabelledImages) -> str:
+def source_name(data: LabelledImages) -> str:
     """The name of a source on a card: "folder" for "folder:photos/anna", "faces" for "faces"."""
     kind = data.name.partition(":")[0]
     return "images" if {"/", "\\"} & set(kind) else kind
@@ -78,7 +78,7 @@ def training_card(
     return {
         "config": {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()},
         "shape": list(data.images.shape[1:]),
-        "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
+        "data": {"name": source_name(data), "digest": data.digest, "images": len(data)},
         "seed": seed,
         "privacy_spent": None,  # of the TRAINING images: these methods protect users' images, not these
         **more,
@@ -104,10 +104,7 @@ class Episodic:
 
 
 def check_least(config: Any, **least: int) -> None:
-    """Raises ConfigError for a setting below its least value, unless it is None, and for wrong common ones.
-
-    These are the learning rate, the start, the precision and the shapes of episodes.
-    """
+    """Raises ConfigError for settings below their least value, unless None, and for wrong common ones."""
     for name, bound in least.items():
         value = getattr(config, name)
         if value is not None and not bound <= value < math.inf:

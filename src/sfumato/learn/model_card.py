@@ -83,8 +83,7 @@ class ModelCard:
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:2rem auto;padding:0 1rem;"
     "overflow-wrap:anywhere;color-scheme:light dark}h1{font-size:1.5rem}"
-    "h2{font-size:1.1rem;margin-bottom:.3rem}"
-    "ul{margin-top:0;padding-left:1.2rem}"
+    "h2{font-size:1.1rem;margin-bottom:.3rem}ul{margin-top:0;padding-left:1.2rem}"
 )
 
 

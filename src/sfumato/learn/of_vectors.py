@@ -19,7 +19,6 @@ from sfumato.errors import DataError, needs_extra
 STRENGTHS = (10.0, 1.0, 0.1, 0.01, 1e-3)  # of the L2 penalty, on features of variance 1
 
 _HELD_OUT = 5  # one of this many vectors chooses, without validation vectors
-_STEPS = 200  # of L-BFGS
 _FEW = 32  # numbers, the most for forests
 _TREES = 200  # of a forest
 _MOST = 4000  # vectors for training a support vector machine: its time grows with their square
@@ -133,7 +132,7 @@ def _fit(features: Tensor, codes: Tensor, classes: int, strength: float) -> tupl
     biases = torch.zeros(classes, dtype=x.dtype, requires_grad=True)
     counts = codes.bincount(minlength=classes).double()
     shares = torch.where(counts > 0, len(codes) / ((counts > 0).sum() * counts.clamp(min=1)), 0.0)
-    how: dict[str, Any] = {"max_iter": _STEPS, "history_size": 10, "line_search_fn": "strong_wolfe"}
+    how: dict[str, Any] = {"max_iter": 200, "history_size": 10, "line_search_fn": "strong_wolfe"}
     optimiser = torch.optim.LBFGS([weights, biases], **how)
 
     def closure() -> Tensor:

@@ -177,10 +177,7 @@ def load(path: str | os.PathLike[str]) -> FeatureModel:
 
 
 def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None = None) -> dict[str, float]:
-    """Target -> the share of clean images whose attribute is named correctly.
-
-    `features`: (N, d) of these images, with noise for example; None for those without.
-    """
+    """Target -> the share named correctly, by their features, or by (N, d) others, such as noisy."""
     codes, count = codes_of(model, data), len(data if features is None else features)
     if not len(data) or count != len(data):
         raise DataError(f"{count} features of {len(data)} images: one of each, and at least one")
@@ -292,7 +289,7 @@ def pair(order: Tensor, identities: Tensor, *, batch: int, pairs: int, draw: tor
 
 
 @torch.no_grad()
-def embed(model: FeatureModel, images: Tensor) -> None:
+def begin_auto_encoder(model: FeatureModel, images: Tensor) -> None:
     """Begins the auto-encoder with the principal components of the layer's output on some images.
 
     Source: Osia et al. 2018, Procedure 1. Promises: with as many dimensions as the output has, the network
@@ -428,7 +425,7 @@ def train(
     def batches(epoch: int) -> Sequence[Tensor]:
         draw, order = _order(data, seed, epoch)
         if epoch == config.attribute_epochs:
-            embed(model, data.images[order[:_PCA_IMAGES]])
+            begin_auto_encoder(model, data.images[order[:_PCA_IMAGES]])
         if config.stage(epoch) in ("network", "simple"):
             return order.tensor_split(-(-len(data) // config.batch))
         return pair(order, identities, batch=config.batch, pairs=config.pairs, draw=draw)

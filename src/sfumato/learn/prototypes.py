@@ -38,9 +38,8 @@ def prototypical_loss(embeddings: Tensor, shape: Shape, scale: Tensor | float = 
 def episode_accuracies(embeddings: Tensor, places: Tensor, *, shot: int) -> Tensor:
     """Accuracy of each episode. (n, D) embeddings, (E, N, K + Q) indices of them -> (E,).
 
-    Fast, for many episodes in training. A study states the results of gallery.answers_of_episodes. The
-    first `shot` indices of each class are its support, the rest its queries. The first of ties is taken,
-    which is as often right as another: all classes of an episode have as many queries.
+    Fast, for training; a study states the results of gallery.answers_of_episodes. The first `shot` indices of
+    a class are its support. The first of ties is taken, as often right as another: classes are equally large.
     """
     way = places.shape[1]
     hits = []

@@ -80,11 +80,7 @@ def parse_as(spec: str, kinds: Mapping[str, Callable[..., _Named]]) -> _Named:
     return named
 
 
-@overload
-def expand(spec: str) -> list[Protection]: ...
-@overload
-def expand(spec: str, *, takes: Collection[str]) -> list[Any]: ...
-def expand(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
+def expand(spec: str, *, takes: Collection[str] = IMAGES) -> list[Any]:
     """The protections of a spec whose keys may list values: "blur:radius=1,3,5" names three.
 
     With several lists, every combination in turn; the last key varies fastest. See parse.

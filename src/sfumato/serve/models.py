@@ -119,7 +119,7 @@ def _code(path: str | os.PathLike[str], name: str) -> Served:
 
     def prepare(release: AnyRelease) -> np.ndarray:
         assert not isinstance(release, Release)
-        return made.embed(release.numbers(), code_of(release.spec))
+        return made.unbias(release.numbers(), code_of(release.spec))
 
     device_side = None
     with suppress(OSError):

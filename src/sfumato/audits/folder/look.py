@@ -1,7 +1,6 @@
 """The protection that a picture looks like, from its pixels alone.
 
-Thresholds were chosen on half of LFW and Caltech-101; studies/folders.py at 2f64c651 has the
-rates on the others.
+Thresholds were chosen on half of LFW and Caltech-101; studies/folders.py at 2f64c651 has the others' rates.
 """
 
 from dataclasses import dataclass

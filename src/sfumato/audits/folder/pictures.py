@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,6 @@ from sfumato.protect.region import Box
 from sfumato.wire import decode
 
 RELEASES = (".release",)  # of `sfumato protect --format release`
-_VIDEO = re.compile(rb".{4}(ftyp|moov|mdat|wide|pnot)|\x1aE\xdf\xa3|RIFF.{4}AVI ", re.DOTALL)  # its beginning
 _MOST_RELEASED = 1024  # images of a .release file
 _EVERY, _MOST_FRAMES = 10, 1500  # frames of a video: between two looks, and in all
 _MANIFEST = frozenset({"spec", "made_of", "outputs"})  # keys of the manifest that `sfumato protect` writes
@@ -68,7 +66,7 @@ class Pictures:
 class Listing:
     """The files of a folder that hold pictures."""
 
-    files: list[Listed]  # recognised by their first bytes
+    files: list[Listed]  # images are recognised by their first bytes
     root: Path  # which no link may leave
     outcome: Outcome = field(default_factory=Outcome)  # counts the others
     by_folder: bool = False  # whether sub-folders name the people
@@ -105,7 +103,7 @@ def list_files(source: Source, people: Path | None = None, *, every: bool = Fals
             outcome.leave_out("link out of its folder", name)
         elif path.is_dir():
             continue  # a link to a folder of this one, whose files are listed there
-        elif path.suffix.lower() in RELEASES or images.is_image(path) or (every and _is_video(path)):
+        elif images.is_image(path) or path.suffix.lower() in (RELEASES + VIDEOS if every else RELEASES):
             shown[name] = path
         elif not (every and _is_manifest(path)):
             suffix = path.suffix.lower() or "without a suffix"
@@ -136,13 +134,6 @@ def _walk(source: Path, outcome: Outcome) -> Iterator[Path]:
     yield from sorted(made, key=lambda path: os.fsencode(path.relative_to(source)))
 
 
-def _is_video(path: Path) -> bool:
-    head = b""
-    with suppress(OSError), open_regular(path) as file:
-        head = file.read(16)
-    return path.suffix.lower() in VIDEOS or _VIDEO.match(head) is not None
-
-
 def _is_manifest(path: Path) -> bool:
     """Whether a file names the other files of a folder that `sfumato protect` wrote."""
     with suppress(OSError, ValueError):
@@ -154,7 +145,7 @@ def _is_manifest(path: Path) -> bool:
 def read_all(file: Listed, root: Path) -> Iterator[Tensor | ImageError]:
     """Yield all pictures of a file, each (3, H, W) uint8; the error of a further one that cannot be read.
 
-    Of a video these are every tenth of its first 1,500 frames.
+    A video gives every tenth of its first 1,500 frames.
 
     Raises ImageError: for any error of any decoder on the first one, and for a link out of its folder.
     """

@@ -69,7 +69,7 @@ class Named:
 
     @property
     def linked(self) -> Estimate:
-        """Of two sets of as many vectors."""
+        """How often two sets of as many vectors are joined."""
         return _estimate(self.point.linked, self.point.tries)
 
 

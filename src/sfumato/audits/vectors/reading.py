@@ -196,7 +196,7 @@ def _find(
     if path.suffix in (".npy", ".npz") or not names:
         wanted = "" if vectors is None else f" called {vectors}"
         raise DataError(f"{path}: has no array of vectors{wanted}, (N, D); it has {it_has}")
-    if vectors is None:  # a word and a number, of which there are many
+    if vectors is None:  # many columns called by one word and a number
         series = Counter(name.rstrip("0123456789") for name in names if name[-1:].isdigit()).most_common(2)
         usual, most = series[0] if series else ("", 0)
         if most < max(2, len(names) / 3, *(2 * count for _, count in series[1:])):

@@ -143,7 +143,7 @@ def _search_of(name: str | None, overrides: list[str]) -> "InversionConfig | Non
 
 def _open(model: str, shape: tuple[int, int, int], weights: Path | None, classes: int | None) -> "nn.Module":
     """Open the model of --model; says so if it runs the user's code."""
-    from sfumato.audits.models import open_model, runs_code
+    from sfumato.audits.update import open_model, runs_code
 
     if runs_code(model):
         source = Path(model.rpartition(":")[0])

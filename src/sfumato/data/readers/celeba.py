@@ -6,16 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from sfumato.data.labelled import LabelledImages
+from sfumato.data.readers import official
 from sfumato.data.readers.folder import DEFAULT_SIZE, Root, Skip, assemble
-from sfumato.data.readers.official import (
-    bad_line,
-    check_files,
-    check_positive,
-    class_splits,
-    lines,
-    optional,
-    part,
-)
 from sfumato.errors import DataError
 
 # Parnami et al. 2022, Sec. IV: the numbers of people in train, validation and test.
@@ -56,9 +48,9 @@ def celeba(
         lower case (`wearing_hat`), and `hair_color`: black, blond, brown or gray if exactly one of these
         four attributes is set, otherwise "other" (none of them, as for a bald head, or several).
     """
-    check_positive("celeba", crop=crop, least_images=least_images)
+    official.check_positive("celeba", crop=crop, least_images=least_images)
     photographs = (f"{above}{name}" for name in ("img_align_celeba", "img_celeba") for above in ("", "Img/"))
-    directory = part("celeba", root, *photographs)
+    directory = official.part("celeba", root, *photographs)
     attributes, answers = _attributes(_list(root, "list_attr_celeba", "list_attr_celeba.txt"))
     files = list(answers)
     identities: dict[str, str] | None
@@ -72,7 +64,7 @@ def celeba(
             raise DataError(
                 f"{root}: nobody has {least_images} images, the most is {most}: lower least_images"
             )
-        splits = class_splits([identities[file] for file in files], shares=SHARES)
+        splits = official.class_splits([identities[file] for file in files], shares=SHARES)
     else:
         path = _optional_list(root, "identity_CelebA")
         identities = None if path is None else _values(path, files)
@@ -80,28 +72,31 @@ def celeba(
         partition = _values(_list(root, "list_eval_partition", what), files, _PARTITION)
         splits = [partition[file] for file in files]
     paths = [directory / file for file in files]
-    check_files("celeba", paths)
+    official.check_files("celeba", paths)
     columns = {} if identities is None else {"identity": [identities[file] for file in files]}
     for place, name in enumerate(attributes):
         columns[name] = [answers[file][place] for file in files]
-    columns["hair_color"] = _hair_colors(columns)
+    hair = zip(*(columns[f"{color}_hair"] for color in HAIR_COLORS), strict=True)
+    columns["hair_color"] = [
+        HAIR_COLORS[marks.index("yes")] if marks.count("yes") == 1 else "other" for marks in hair
+    ]
     return assemble("celeba", paths, columns, splits, (size, channels, skip_unreadable), crop=crop)
 
 
 def _list(root: Root, name: str, what: str) -> Path:
-    """The path of a list. Raises DataError if it is missing."""
-    return _optional_list(root, name) or part("celeba", root, f"{name}.txt", f"{name}.csv", what=what)
+    names = (f"{name}.txt", f"{name}.csv")
+    return _optional_list(root, name) or official.part("celeba", root, *names, what=what)
 
 
 def _optional_list(root: Root, name: str) -> Path | None:
-    return optional(
+    return official.optional(
         root, *(f"{above}{name}{suffix}" for suffix in (".txt", ".csv") for above in ("", "Anno/", "Eval/"))
     )
 
 
 def _attributes(path: Path) -> tuple[list[str], dict[str, list[str]]]:
     """The names of the attributes, and file -> "yes" or "no" for each."""
-    rows = lines(path)
+    rows = official.lines(path)
     names: list[str] = []
     if path.suffix == ".csv":
         names = next(rows, (1, []))[1][1:]  # the first column is image_id
@@ -109,11 +104,14 @@ def _attributes(path: Path) -> tuple[list[str], dict[str, list[str]]]:
         next(rows, None)  # the number of images
         names = next(rows, (2, []))[1]
     if not {f"{color.title()}_Hair" for color in HAIR_COLORS} <= set(names):
-        raise bad_line(path, 1 if path.suffix == ".csv" else 2, "a line without Black_Hair", "40 attributes")
+        number = 1 if path.suffix == ".csv" else 2
+        raise official.bad_line(path, number, "a line without Black_Hair", "40 attributes")
     answers = {}
     for number, (file, *marks) in rows:
         if len(marks) != len(names) or not set(marks) <= _ANSWERS.keys():
-            raise bad_line(path, number, f"{len(marks)} values", f"{len(names)} values, each 1 or -1")
+            raise official.bad_line(
+                path, number, f"{len(marks)} values", f"{len(names)} values, each 1 or -1"
+            )
         answers[file] = [_ANSWERS[mark] for mark in marks]
     if not answers:
         raise DataError(f"{path}: no images are listed: download the file again")
@@ -123,20 +121,15 @@ def _attributes(path: Path) -> tuple[list[str], dict[str, list[str]]]:
 def _values(path: Path, files: Sequence[str], meaning: Mapping[str, str] | None = None) -> dict[str, str]:
     """File -> value in a list with two columns, for the wanted files."""
     values = {}
-    rows = lines(path)
+    rows = official.lines(path)
     if path.suffix == ".csv":
         next(rows, None)  # the header
     for number, fields in rows:
         if len(fields) != 2 or (meaning is not None and fields[1] not in meaning):
             expected = "a file and its " + ("person" if meaning is None else f"part, {', '.join(meaning)}")
-            raise bad_line(path, number, repr(" ".join(fields)), expected)
+            raise official.bad_line(path, number, repr(" ".join(fields)), expected)
         values[fields[0]] = fields[1] if meaning is None else meaning[fields[1]]
     for file in files:
         if file not in values:
             raise DataError(f"{path}: no line for {file}: download the file again")
     return values
-
-
-def _hair_colors(columns: Mapping[str, Sequence[str]]) -> list[str]:
-    rows = zip(*(columns[f"{color}_hair"] for color in HAIR_COLORS), strict=True)
-    return [HAIR_COLORS[row.index("yes")] if row.count("yes") == 1 else "other" for row in rows]

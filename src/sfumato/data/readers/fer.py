@@ -28,13 +28,11 @@ def fer(root: Root, *, emotions: Sequence[str] | None = None) -> LabelledImages:
     With FER+, a face has an emotion if it got more than half of the face's ten votes. Faces without one, and
     those whose majority is "unknown" or "not a face", are left out. On the published votes, neutral,
     happiness and surprise then have 17,320, 2,288 and 2,149 faces. The paper of the learned masks (Sec. IV-A)
-    has 15,616, 1,943 and 1,930 by "the majority vote", which no rule that we tried gives: neither more or
-    fewer votes, nor the first or only the sole maximum, nor leaving out single votes.
+    has 15,616, 1,943 and 1,930 by "the majority vote", which no rule that we tried gives.
 
     Args:
         root: the folder with fer2013.csv, and fer2013new.csv if FER+ is wanted.
-        emotions: keep only faces with these: values of `emotion_plus` with FER+, else of `emotion`. None
-            keeps all.
+        emotions: keep only faces with these: values of `emotion_plus` with FER+, else of `emotion`.
 
     Returns:
         48 x 48 grey faces with label `emotion`, and `emotion_plus` with FER+. Training, PublicTest and

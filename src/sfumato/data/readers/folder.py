@@ -44,9 +44,8 @@ def folder(
 ) -> LabelledImages:
     """Reads a folder of images, a sub-folder per class.
 
-    Images of more than SFUMATO_MEMORY bytes together, 2 GiB by default, are not held in memory, but decoded
-    once into a file of the user's cache (sfumato.data.readers.stored): a private copy, until it is cleared.
-    The same holds for every source whose images are files.
+    Images of more than SFUMATO_MEMORY bytes together, 2 GiB by default, are decoded once into a file of the
+    user's cache (sfumato.data.readers.stored), as of every source of files: a private copy, until cleared.
 
     Files are images by their suffix or their first bytes; others, and hidden ones, are left out and counted.
     A link that leads out of the folder is a file that cannot be read, unless it leads to a folder of
@@ -76,7 +75,12 @@ def folder(
             f"{root}: no images: put them in a sub-folder per class, as {root.resolve().name}/anna/1.jpg"
         )
     files, classes, splits = zip(*found, strict=True)
-    if below := _folders_below(root, files, depth=2 if splits_of else 1):
+    below: dict[str, set[str]] = {}  # the folders below each class that has some
+    depth = 2 if splits_of else 1
+    for parts in (path.relative_to(root).parts for path in files):
+        if len(parts) > depth + 1:
+            below.setdefault("/".join(parts[:depth]), set()).add(parts[depth])
+    if below:
         if not splits_of:
             _check_one_reading(root, files, below)
         left_out["folders below a class, whose names are no labels"] += sum(map(len, below.values()))
@@ -110,16 +114,6 @@ def _folders_of_splits(root: Path) -> list[tuple[Path, str]]:
                 "folder, or move one elsewhere"
             )
     return [] if others else splits
-
-
-def _folders_below(root: Path, files: Sequence[Path], *, depth: int) -> dict[str, set[str]]:
-    """The names of the folders below each class that has some, of files in classes at a depth."""
-    below: dict[str, set[str]] = {}
-    for path in files:
-        parts = path.relative_to(root).parts
-        if len(parts) > depth + 1:
-            below.setdefault("/".join(parts[:depth]), set()).add(parts[depth])
-    return below
 
 
 def _check_one_reading(root: Path, files: Sequence[Path], below: dict[str, set[str]]) -> None:
@@ -276,7 +270,9 @@ def gather(
         failed = known
     kept = [row for row in range(number) if row not in failed]
     labels = {key: label_of([values[i] for i in kept]) for key, values in columns.items()}
-    names = _names([files[i] for i in kept]) if files else ()
+    paths = [Path(os.path.normpath(files[i].absolute())) for i in kept] if files else []  # links stay
+    top = os.path.commonpath([path.parent for path in paths]) if files else ""
+    names = tuple(path.relative_to(top).as_posix() for path in paths)
     first: str | None
     first, by = next(iter(labels.items()))
     omitted = Counter(left_out)
@@ -289,13 +285,6 @@ def gather(
     else:
         parts, first = rows_by_split([splits[i] for i in kept]), None
     return LabelledImages(name, pixels, labels, parts, split_by=first, files=names, left_out=+omitted)
-
-
-def _names(files: Sequence[Path]) -> tuple[str, ...]:
-    """The names of files below the folder that all lie in."""
-    paths = [Path(os.path.normpath(path.absolute())) for path in files]  # links are not followed
-    root = os.path.commonpath([path.parent for path in paths])
-    return tuple(path.relative_to(root).as_posix() for path in paths)
 
 
 def _decode(

@@ -1,4 +1,4 @@
-"""Data sets in their official layouts: reading the parts of one, and five that are a folder per class."""
+"""Data sets in their official layouts: reading the parts of one, and three that are a folder per class."""
 
 import csv
 from collections import Counter
@@ -12,18 +12,6 @@ from sfumato.data.splitting import SHARES
 from sfumato.errors import ConfigError, DataError, did_you_mean
 
 _BACKGROUND = "BACKGROUND_Google"  # not one of the 101 classes
-_IMAGENETTE = {
-    "n01440764": "tench",
-    "n02102040": "English springer",
-    "n02979186": "cassette player",
-    "n03000684": "chain saw",
-    "n03028079": "church",
-    "n03394916": "French horn",
-    "n03417042": "garbage truck",
-    "n03425413": "gas pump",
-    "n03445777": "golf ball",
-    "n03888257": "parachute",
-}
 
 
 def part(source: str, root: Root, *names: str, what: str = "") -> Path:
@@ -131,15 +119,11 @@ def caltech101(
     background: bool = False,
     skip_unreadable: Skip = None,
 ) -> LabelledImages:
-    """Reads Caltech-101 (Fei-Fei, Fergus & Perona 2004): `class`, by the names of the folders.
+    """Reads Caltech-101 (Fei-Fei, Fergus & Perona 2004) from the folder with 101_ObjectCategories: `class`.
 
     There is no official split. Classes are drawn by seed 0, 60, 15 and 25 in 100; Faces_easy shows the
-    photographs of Faces once more, and gets the split of Faces.
-
-    Args:
-        root: the folder with 101_ObjectCategories.
-        size, channels, skip_unreadable: see `folder`.
-        background: whether BACKGROUND_Google is read, as one more class.
+    photographs of Faces once more, and gets the split of Faces. With `background` BACKGROUND_Google is one
+    more class.
     """
     left_out = Counter[str]()
     every = classes_in("caltech101", part("caltech101", root, "101_ObjectCategories"), left_out)
@@ -150,37 +134,14 @@ def caltech101(
     return _assemble("caltech101", rows, left_out, size, channels, skip_unreadable)
 
 
-def imagenette(
-    root: Root, *, size: int = DEFAULT_SIZE, channels: int = 3, skip_unreadable: Skip = None
-) -> LabelledImages:
-    """Reads Imagenette (Howard 2019), full size or the copies of 320 and 160 pixels: `class`, in English.
-
-    The official split is by image: all ten classes are in both parts. `val`, on which results are reported,
-    is the split "test"; there is no "validation". The CSV of noisy labels is not read.
-    """
-    copies = ("imagenette2", "imagenette2-320", "imagenette2-160")
-    train = part("imagenette", root, "train", *(f"{copy}/train" for copy in copies))
-    found, left_out = [], Counter[str]()
-    for directory, split in ((train, "train"), (train.parent / "val", "test")):
-        for path, wordnet in classes_in("imagenette", directory, left_out):
-            if wordnet not in _IMAGENETTE:
-                nearest = did_you_mean(wordnet, _IMAGENETTE)
-                raise DataError(f"{directory}: {wordnet!r} is not one of the ten classes: {nearest}")
-            found.append((path, _IMAGENETTE[wordnet], split))
-    return _assemble("imagenette", found, left_out, size, channels, skip_unreadable)
-
-
 def miniimagenet(
     root: Root, *, size: int = DEFAULT_SIZE, channels: int = 3, skip_unreadable: Skip = None
 ) -> LabelledImages:
     """Reads MiniImageNet (Vinyals et al. 2016) with the split of Ravi & Larochelle 2017.
 
-    There are 64, 16 and 20 classes of 600 images each; fewer are accepted. `class` is the WordNet id.
-
-    Args:
-        root: the folder with train.csv, val.csv and test.csv (columns filename and label) and the images in
-            images; without train.csv, with the folders train, val and test, each with a folder per class.
-        size, channels, skip_unreadable: see `folder`.
+    There are 64, 16 and 20 classes of 600 images each; fewer are accepted. `class` is the WordNet id. `root`
+    has train.csv, val.csv and test.csv (columns filename and label) and the images in images; or, without
+    train.csv, the folders train, val and test, each with a folder per class.
     """
     by_list = part("miniimagenet", root, "train.csv", "train").suffix == ".csv"
     found, left_out, split_of = [], Counter[str](), dict[str, str]()
@@ -206,21 +167,6 @@ def _read_list(root: Root, path: Path) -> list[tuple[Path, str]]:
     return rows
 
 
-def stanford_dogs(
-    root: Root, *, size: int = DEFAULT_SIZE, channels: int = 3, skip_unreadable: Skip = None
-) -> LabelledImages:
-    """Reads Stanford Dogs (Khosla et al. 2011): `class`, the breed ("Chihuahua", "golden retriever").
-
-    Whole breeds are given to train, validation and test (60, 15 and 25 in 100, by seed 0), for few-shot
-    tasks. The official split, in which every breed is in both parts, is not read: list it in a table.
-    """
-    left_out = Counter[str]()
-    found = classes_in("stanford_dogs", part("stanford_dogs", root, "Images"), left_out)
-    breeds = [folder.partition("-")[2].replace("_", " ") or folder for _, folder in found]
-    rows = zip((path for path, _ in found), breeds, class_splits(breeds), strict=True)
-    return _assemble("stanford_dogs", rows, left_out, size, channels, skip_unreadable)
-
-
 def lfw(
     root: Root,
     *,
@@ -235,11 +181,9 @@ def lfw(
     View 1, train and test, without a validation; otherwise people are drawn by seed 0, 60, 15 and 25 in 100
     for train, validation and test.
 
-    Args:
-        root: the folder with lfw, lfw-deepfunneled or lfw_funneled, each as Name/Name_0001.jpg.
-        size, channels, skip_unreadable: see `folder`.
-        least_images: people with fewer images are left out. 1,680 of the 5,749 people have two or more, and
-            158 have ten, which 5-shot episodes with 5 queries need.
+    `root` has lfw, lfw-deepfunneled or lfw_funneled, each as Name/Name_0001.jpg. People with fewer than
+    `least_images` are left out: 1,680 of the 5,749 have two or more, and 158 have ten, which 5-shot episodes
+    with 5 queries need.
     """
     check_positive("lfw", least_images=least_images)
     left_out = Counter[str]()

@@ -35,7 +35,7 @@ def omniglot(
     """Reads Omniglot (Lake, Salakhutdinov & Tenenbaum 2015), ink 255 on 0.
 
     Args:
-        root: the folder with images_background and images_evaluation, each as ALPHABET/characterNN/*.png.
+        root: has images_background and images_evaluation, each as ALPHABET/characterNN/*.png.
         size: side in pixels; 28 by nearest neighbour, as in comparisons of prototypical networks.
         rotations: each character turned by 90, 180 and 270 degrees is a class of its own, in the same split.
         split: "vinyals", 1028, 172 and 423 characters, as in comparisons of prototypical networks; some of

@@ -158,7 +158,7 @@ def _kind_of(kind: Any) -> str:
 
 
 def _whole(value: Any) -> Any:
-    """A number of pandas, which writes whole ones as floats if some are missing; those are NaN, here None."""
+    """A number of pandas, which writes whole ones as floats if some are missing (NaN, here None)."""
     if isinstance(value, float):
         return None if value != value else int(value) if value.is_integer() else value
     return value

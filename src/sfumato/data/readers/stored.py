@@ -1,10 +1,8 @@
 """Images that do not fit memory: decoded once into a file of the user's cache, and read from there by rows.
 
-The file holds bare pixels, mapped into memory: the operating system keeps the parts that are in use, drops
-them when it needs the room, and shares them between processes. Indexing the images gives tensors.
-
-The file is a copy of private images, without protection. It lies in the cache folder of the user, below
-`place()`; only its owner can read it; and it stays until it is cleared: `sfumato data cache --clear`.
+The file holds bare pixels, mapped into memory. It is a copy of private images, without protection. It lies in
+the cache folder of the user, below `place()`; only its owner can read it; and it stays until it is cleared:
+`sfumato data cache --clear`.
 
     SFUMATO_MEMORY  bytes up to which the images of a source are held in memory: 2147483648 (2 GiB)
     SFUMATO_CACHE   a folder for the file: never one that others read
@@ -50,7 +48,7 @@ _CHEAP |= {getattr(_TENSOR, name) for name in ("size", "dim", "numel", "__len__"
 
 
 def memory() -> int:
-    """Bytes up to which a source holds its images in memory. Raises ConfigError for another value."""
+    """Bytes up to which a source holds its images in memory."""
     value = os.environ.get("SFUMATO_MEMORY", str(MEMORY))
     if not value.isdecimal():
         raise ConfigError(f"SFUMATO_MEMORY={value}: a whole number of bytes, such as {MEMORY}")
@@ -99,11 +97,11 @@ class Stored(Tensor):
         if not isinstance(index, int | slice | list | Tensor):
             return self.read_all()[index]
         rows = self._rows[index]
-        if rows.ndim == 1 and len(rows) * math.prod(self._source.shape[1:]) > self._batch:
-            return Stored(self._source, rows, self._batch)
-        if isinstance(index, slice):
-            return Stored(self._source, rows, self._batch).read_all()
-        return self._source[rows]
+        large = rows.ndim == 1 and len(rows) * math.prod(self._source.shape[1:]) > self._batch
+        if not large and not isinstance(index, slice):
+            return self._source[rows]
+        part = Stored(self._source, rows, self._batch)
+        return part if large else part.read_all()
 
     def __iter__(self) -> Any:
         """One image after the other."""
@@ -157,15 +155,10 @@ def fetch(
 ) -> tuple[Tensor, dict[int, ImageError], int]:
     """The images of files from the cache; missing ones are stored there first.
 
-    They are identified by the paths, lengths and modification times of the files, their shape, the settings,
-    and the versions of their decoders. If two processes need them, one decodes, and the other waits.
-
-    Args:
-        name: of the source, for the list of the cache.
-        files, shape, settings: whatever decides the pixels; the shape is N, C, H, W.
-        fill: called with a function that takes one (C, H, W) image after the other; returns the errors of
-            the images that cannot be read, by their number, and how many further pictures the files have:
-            these are returned after the images, now or from when they were stored.
+    They are identified by the paths, lengths and times of the files, their (N, C, H, W) shape, the settings,
+    and the versions of their decoders. If two processes need them, one decodes, and one waits.
+    `fill` is called with a function that takes one (C, H, W) image after the other; it returns the errors of
+    the others, by their number, and how many further pictures the files have: both follow the images here.
     """
     size = math.prod(shape)
     folder = place()
@@ -181,7 +174,12 @@ def fetch(
             except BusyError:
                 time.sleep(_WAIT)
         count, failures = found["shape"][0], found["failures"]
-        pixels = _map(path, (count, *shape[1:]))
+        with path.open("rb") as file:
+            # Private and writable: a write into a part stays in this process; on a read-only map it would end
+            # it. Not reserved: Linux counts it as memory otherwise, and refuses more than the machine has.
+            flags, protection = mmap.MAP_PRIVATE | _NO_RESERVE, mmap.PROT_READ | mmap.PROT_WRITE
+            pages = mmap.mmap(file.fileno(), 0, flags=flags, prot=protection)
+        pixels = torch.frombuffer(pages, dtype=torch.uint8, count=count * math.prod(shape[1:]))
     except OSError as error:
         raise DataError(
             f"{folder}: {size:,} bytes of images of {name} cannot be kept there ({error.strerror}): make "
@@ -189,7 +187,7 @@ def fetch(
             f"them in memory with SFUMATO_MEMORY={size}"
         ) from error
     errors = {row: ImageError(message, cause=cause) for row, message, cause in failures}
-    return Stored(pixels, torch.arange(count), at_once()), errors, found["further"]
+    return Stored(pixels.view(count, *shape[1:]), torch.arange(count), at_once()), errors, found["further"]
 
 
 @dataclass(frozen=True)
@@ -263,12 +261,3 @@ def _read_description(path: Path) -> dict[str, Any] | None:
         return about if path.stat().st_size == math.prod(about["shape"]) else None
     except (FileNotFoundError, ValueError):
         return None
-
-
-def _map(path: Path, shape: tuple[int, ...]) -> Tensor:
-    with path.open("rb") as file:
-        # Private and writable: a write into a part stays in this process; on a read-only map it would end the
-        # process. Not reserved: Linux counts it as memory otherwise, and refuses more than the machine has.
-        flags, protection = mmap.MAP_PRIVATE | _NO_RESERVE, mmap.PROT_READ | mmap.PROT_WRITE
-        pages = mmap.mmap(file.fileno(), 0, flags=flags, prot=protection)
-    return torch.frombuffer(pages, dtype=torch.uint8, count=math.prod(shape)).view(shape)

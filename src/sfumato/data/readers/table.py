@@ -27,9 +27,8 @@ def table(
     Args:
         path: the CSV, with a header (forms: sfumato.base.files.parse_table); its `file` column names files
             below the folder of the CSV, or in folders of SFUMATO_OUTSIDE. `split` may be empty.
+        split_by: without a `split` column, whole classes of this label, or of the first, are given to splits.
         size, channels, skip_unreadable: see `folder`.
-        split_by: without a `split` column, whole classes of this label are given to train, validation
-            and test; None takes the first label column.
     """
     path = Path(path)
     if path.is_dir():

@@ -1,12 +1,12 @@
 """Hats: shapes, patterns and colours of the headwear that people in `faces` wear.
 
-A kind of hat is a row of numbers, fixed by the world's seed and the kind, and independent of its wearer.
-Each family is a small function from a plane to the coverage of two layers: the body, which
-carries the pattern, and the trim (brim, band, pompom), of one colour. The plane has its origin on the
-forehead, at the middle of the hat's rim; y points up, and a head is 2 wide.
+A kind of hat is a row of numbers, fixed by the world's seed and the kind. Each family is a small function
+from a plane to the coverage of two layers: the body with the pattern, and the trim (brim, band, pompom). The
+plane's origin is the middle of the hat's rim; y points up, and a head is 2 wide.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -100,13 +100,11 @@ def wear(
 def shape(hats: Hats, x: Tensor, y: Tensor, pixel: Tensor) -> tuple[Tensor, Tensor]:
     """Coverage of the body and of the trim, which lies on it, for hats of ONE family. (B, h, W) each."""
     family = FAMILIES[int(hats.family[0])]
-    height, width, extra, decoration = (c[:, None, None] for c in hats.shape.unbind(1))
-    body, trim = family(x, y, Shape(height, width, extra, decoration))
+    body, trim = family(x, y, Shape(*hats.shape[:, :, None, None].unbind(1)))
     return coverage(body, pixel), coverage(trim, pixel)
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """The numbers in [0, 1) that distinguish hats of a family, (B, 1, 1) each."""
 
     height: Tensor

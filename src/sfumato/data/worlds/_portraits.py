@@ -1,11 +1,8 @@
-"""Portraits: the table of the people in images of `faces`, and painting them from back to front.
-
-`_hats` has the hats, and `faces` is the public side of both.
-"""
+"""Portraits: the table of the people in images of `faces`, and painting them from back to front."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -119,8 +116,7 @@ class _Band:
         self.parts.mul_(1 - touched).add_(touched, alpha=PARTS.index(part))
 
 
-@dataclass(frozen=True)
-class _Layer:
+class _Layer(NamedTuple):
     """A layer to paint later: the arguments of _Band.paint."""
 
     band: _Band
@@ -328,7 +324,9 @@ class Painter:
 
     def _brows_and_mouth(self, free: Tensor) -> None:
         look = self.look
-        smile, opening, broad, raised, worried = self._mood()
+        mood = _EXPRESSION[self.world.expression][:, :, None, None]
+        smile, opening, broad, raised, worried = mood.unbind(1)  # (B, 1, 1) each
+        smile, opening = smile * self.scene["smile"], opening * self.scene["open"]  # no two are quite alike
         band = self.band(-0.80, 0.15)
         across = (band.x - self.yaw).abs() - (0.10 + 0.72 * look["eye_gap"])
         at = look["brow_y"] - raised
@@ -361,13 +359,6 @@ class Painter:
         band.paint(within, torch.tensor([0.25, 0.05, 0.07])[:, None, None], "mouth")
         teeth = within * (smile > 0.05) * self.cover(0.3 * opening - y)
         band.paint(teeth, torch.full_like(self.skin, 0.97), "mouth")
-
-    def _mood(self) -> tuple[Tensor, ...]:
-        """Smile, opening, width, raised and worried brows: (B, 1, 1) each; no two smiles are quite alike."""
-        mood = _EXPRESSION[self.world.expression][:, :, None, None]
-        smile, opening, broad, raised, worried = mood.unbind(1)
-        smile = smile * self.scene["smile"]
-        return smile, opening * self.scene["open"], broad, raised, worried
 
     def _hair_before(self) -> _Layer:
         """The hair on top of the head and at the sides of the face."""

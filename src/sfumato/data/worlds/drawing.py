@@ -1,9 +1,8 @@
 """The tools of the procedural worlds: repeatable numbers, shapes with soft edges, sensor noise.
 
-A shape is a signed distance to its outline, positive inside, in the units of its coordinates;
-`coverage` turns it into the share of a pixel that the shape covers. Pixels are made only by +, -, *, /, sqrt,
-floor, min and max, which IEEE 754 rounds alike everywhere, and angles turned in double precision:
-an image is the same in any batch, and the same seed gives the same bytes.
+A shape is a signed distance to its outline, positive inside; `coverage` turns it into shares of pixels. They
+are made only by +, -, *, /, sqrt, floor, min and max, which IEEE 754 rounds alike, and angles turned in
+double precision: an image is the same in any batch, and a seed gives the same bytes.
 """
 
 from functools import cache

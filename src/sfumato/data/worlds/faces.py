@@ -4,11 +4,7 @@ Every image shows one person (`identity`) in one of hundreds of hats (`headwear`
 task is to recognise the hat, the risk is to recognise the person. The seed fixes the people's looks; light,
 pose, background, expression and glasses change from image to image.
 
-`draw` also gives the part that each pixel shows, to check a protection against the truth:
-
-    world = people(identities=50)
-    images, parts = draw(world.rows(torch.arange(8)))
-    hat = torch.isin(parts, part_codes("headwear"))  # (8, 64, 64) bool
+`draw` also gives the part that each pixel shows, to check a protection against the truth.
 """
 
 import math
@@ -67,9 +63,8 @@ def faces(
     """People in hats. Splits share neither people nor hats: both are new at test time.
 
     Inside a split hats are dealt to images in random order, each as often as any other (up to one),
-    independently of the wearer: neither label reveals the other. Each occurs at least twice in its split if
-    that has twice as many images as hats. The looks of a person or a hat depend only on the seed and its
-    number.
+    independently of the wearer: neither label reveals the other. The looks of a person or a hat depend only
+    on the seed and its number.
 
     Args:
         identities: how many people.
@@ -175,10 +170,6 @@ def draw(world: People, *, size: int = 64) -> tuple[Tensor, Tensor]:
 
     That holds to the pixel for headwear, glasses and expression; hair and skin also show through the
     soft edge, one pixel wide, of the parts over them.
-
-    Args:
-        world: N rows to draw.
-        size: the side of the images in pixels, 16 to 256.
 
     Returns:
         (N, 3, size, size) uint8 images, and (N, size, size) uint8 codes into PARTS: the front-most part

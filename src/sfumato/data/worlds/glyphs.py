@@ -31,9 +31,7 @@ def glyphs(
     Args:
         classes: how many characters.
         drawers: how many hands, which is the number of images of a character.
-        size: the side of the images in pixels, 16 to 256.
-        seed: of the world.
-        drawn: False for labels and splits alone: the images have a shape, and no pixels.
+        size, seed, drawn: see `faces`.
 
     Returns:
         (classes * drawers, 1, size, size) images, by class and then by drawer, labelled `class` and
@@ -70,9 +68,8 @@ def _draw(codes: Tensor, hands: Tensor, size: int, seed: int) -> Tensor:
 def characters(classes: int, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     """The strokes of the first characters of a world, before anybody draws them.
 
-    Returns:
-        (M, S, K, 2) control points x, y within ±1, y down; (M, S) smoothness, from 0 for corners to 1
-        for curves; (M, S) bool, which strokes the character has.
+    -> (M, S, K, 2) control points x, y within ±1, y down; (M, S) smoothness, from 0 for corners to 1 for
+    curves; (M, S) bool, which strokes the character has.
     """
     u = uniforms(seed, "characters", classes, 1 + _STROKES * 24)
     count = torch.bucketize(u[:, 0].contiguous(), torch.tensor([0.15, 0.60, 0.92]), right=True) + 1  # 1 to 4
@@ -127,8 +124,8 @@ def characters(classes: int, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
 def _by_hand(knots: Tensor, smoothness: Tensor, style: Tensor, whim: Tensor) -> tuple[Tensor, Tensor]:
     """A character as one drawer writes it. -> (B, S, P, 2) points of its strokes, (B,) pen radii.
 
-    (B, S, K, 2) control points, (B, S) smoothness, (B, 8) numbers in [0, 1) of the drawer: slant, turn, size,
-    pen, care, roundness; and (B, 8 + S*K*6) of this drawing.
+    (B, 8) numbers in [0, 1) of the drawer are slant, turn, size, pen, care, roundness; (B, 8 + S*K*6) others
+    are of this drawing.
     """
     count = len(knots)
     care = between(0.09, 0.20, style[:, 4, None, None, None])
@@ -169,11 +166,10 @@ def _by_hand(knots: Tensor, smoothness: Tensor, style: Tensor, whim: Tensor) -> 
 
 
 def _ink(points: Tensor, present: Tensor, radii: Tensor, noise: Tensor, size: int) -> Tensor:
-    """Draw polylines with a round pen. -> (B, size, size) uint8.
+    """Draw polylines with a round pen: (B, S, P, 2) points within ±1 -> (B, size, size) uint8.
 
-    The distance to a piece of stroke is taken in a small window around it, and each pixel keeps the least.
-    (B, S, P, 2) points within ±1, (B, S) which strokes there are, (B,) radii of the pen at the same scale,
-    and (B,) which sensor noise.
+    (B, S) which strokes there are, (B,) radii of the pen at the same scale, and (B,) which sensor noise. The
+    distance to a piece of stroke is taken in a small window around it, and each pixel keeps the least.
     """
     points = (points + 1) * (size / 2)
     radii = (radii * (size / 2)).clamp(min=0.6)  # in pixels; a thinner pen would fade away

@@ -1,9 +1,7 @@
 """Hats on photographs: the drawn hats of `faces` on the faces of any table or folder of photographs.
 
-Real people, and a task of hundreds of classes that is independent of who they are: `headwear`. Whatever a
-release reveals about the person is then due to the release, and not to the task.
-
-The photographs are crops in which faces lie alike, as in LFW and CelebA: the crop positions the hat.
+Real people, and a task of hundreds of classes independent of who they are: `headwear`. The photographs are
+crops in which faces lie alike, as in LFW and CelebA: the crop positions the hat.
 """
 
 import math
@@ -49,14 +47,13 @@ def hats(
 ) -> LabelledImages:
     """Photographs of faces, each in one or more drawn hats. Splits share neither people nor hats.
 
-    People have the splits of the table, or are dealt to splits if it has no split; photographs in no
-    split are left out. Inside a split hats are dealt in random order, independently of the person, and those
-    of one photograph all differ. Distractors wear hats of the test split, so that no adversary distinguishes
-    them by their hats. The looks of a hat depend on the seed and its number, as in `faces`.
+    People have the splits of the table, or are dealt to splits if it has none; photographs in no split are
+    left out. Inside a split hats are dealt as in `faces`, and those of one photograph all differ. Distractors
+    wear hats of the test split, so that no adversary distinguishes them by their hats.
 
     Args:
         path: a CSV as for `table`, or a folder as for `folder`.
-        size: see `folder`.
+        size, skip_unreadable: see `folder`.
         headwear: how many kinds of hat, over all splits; each split gets two or more.
         per_photo: how many hats each training photograph gets, one an image.
         per_test_photo: the same for all other photographs. Above 1 an adversary who knows one image of a
@@ -64,8 +61,6 @@ def hats(
         identity: the label of the person; None takes `identity`, or else the first label.
         edge: the row of a hat's lower edge in the middle of the image, from 0 (top) to 1, give or take 3/84.
         width: half the width of a head, as a share of the image; hats fit it, give or take a tenth.
-        seed: decides the looks of hats, who wears which, and how.
-        skip_unreadable: see `folder`.
 
     Returns:
         images by photograph, in the order of the source, with the labels of the source and `headwear`. If
@@ -127,14 +122,8 @@ def put_on(
 ) -> tuple[Tensor, Tensor]:
     """Draws one hat on each photograph. All other pixels keep their bytes.
 
-    Args:
-        photographs: (B, 3, H, W) uint8.
-        worn: B hats of ONE family.
-        scene: (B, len(SCENE)) numbers in [0, 1): position, size, tilt and light of each.
-        edge, width: see `hats`.
-
-    Returns:
-        (B, 3, H, W) uint8 images, and (B, H, W) how much of each pixel is hat, 0 to 1.
+    (B, 3, H, W) uint8 photographs, B hats of ONE family, and (B, len(SCENE)) numbers in [0, 1) for position,
+    size, tilt and light of each -> (B, 3, H, W) uint8 images, and (B, H, W) how much of each pixel is hat.
     """
     height, wide = photographs.shape[-2:]
     s = spread(scene, SCENE)
@@ -172,8 +161,7 @@ def put_on(
 
 
 def _middle(name: str) -> float:
-    low, high = SCENE[name]
-    return (low + high) / 2
+    return sum(SCENE[name]) / 2
 
 
 def _photographs(

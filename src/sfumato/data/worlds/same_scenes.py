@@ -35,9 +35,7 @@ def check(part: LabelledImages) -> None:
 def draw_sets(part: LabelledImages, *, seed: int = 0) -> Sets:
     """Draws blocks of people in the same scenes, from which sets are chosen at each step of a training.
 
-    Args:
-        part: images of `faces`. Their people are drawn, in their hats, at their size; nobody else is.
-        seed: of the world that they come from.
+    The people of `part`, images of `faces` of a world's seed, are drawn, in their hats, at their size.
     """
     check(part)
     codes = {name: label.codes for name, label in part.labels.items()}

@@ -24,7 +24,7 @@ from sfumato.learn import fit
 from sfumato.learn.adaptation import contributions, fastest, inner_gradients
 from sfumato.learn.augmentation import augment
 from sfumato.learn.meta.model import MetaConfig, MetaModel, class_digests, first_point, make_untrained
-from sfumato.learn.method import Count, finite, kind_of
+from sfumato.learn.method import Count, finite, source_name
 from sfumato.learn.tasks import Frame, Inner, TaskPool, Tasks, deal_pool, overlap_of, poisson, tasks_of
 from sfumato.protect import Protection
 from sfumato.protect.release import artefact_digest, artefact_of
@@ -125,7 +125,7 @@ class Training:
             "made_of": artefact_of(protection),
             "image": list(image),
             "target": target,
-            "data": {"name": kind_of(data)},
+            "data": {"name": source_name(data)},
             "seed": seed,
             "transductive": True,
         }

@@ -157,10 +157,7 @@ def triplets(judgements: "Judgements | Looked", generator: torch.Generator) -> T
 def _partners(
     judgements: "Judgements | Looked", rows: Tensor, *, among: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """For each of (n,) rows one of the (m,) others: of the same original, if it has one, or of any.
-
-    -> the (n,) partners, and (n,) bool: whether each is of the same original.
-    """
+    """For each of (n,) rows one of the (m,) others, and whether it is of the same original, or of any."""
     of = judgements.of
     if not len(among):
         recognised, wanted = ("all", "harder") if judgements.recognised.any() else ("none", "easier")

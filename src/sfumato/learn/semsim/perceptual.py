@@ -32,7 +32,6 @@ from sfumato.networks.stage_distance import KINDS, LEAST_SIZE, StageDistance
 from sfumato.networks.weights import initial_weights
 
 KIND = "semsim-perceptual"
-
 TERMS = {"relative": ("relative",), "placed": ("placed",), "both": KINDS}
 _BATCH = 64
 _HELD_OUT, _OTHERS = 1, 2  # draws from a seed, apart from those of epochs
@@ -207,10 +206,7 @@ def logistic(distances: Tensor, shares: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Foretold:
-    """How well probabilities predict the judgements of held-out originals.
-
-    The curve was fitted to these very judgements, with its two numbers; the weights were not.
-    """
+    """How well probabilities predict judgements of originals that decided the curve, and no weights."""
 
     originals: int
     reconstructions: int

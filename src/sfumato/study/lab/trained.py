@@ -378,5 +378,5 @@ def _enrol(
     means = []
     for number in classes:
         rows = order[label.codes[order] == number][:shot]
-        means.append(model.embed(data.images[rows]).mean(0))
+        means.append(model.encode(data.images[rows]).mean(0))
     return torch.stack(means), [label.names[number] for number in classes.tolist()]

@@ -152,7 +152,7 @@ def serve_vectors(released: Any) -> Embedded:
         return Embedded(released.numbers(), np.ones(len(released.array)), None, None)
     code: Code = parse_as(released.spec, {CODE: Code})
     made, _ = code_prototypes.read(code.artefact)
-    vectors = made.embed(released.numbers(), code)
+    vectors = made.unbias(released.numbers(), code)
     return Embedded(vectors, np.full(len(vectors), made.weight(code)), made, made.refusal_of(code))
 
 

@@ -2,7 +2,7 @@
 
 Source: Osia et al. 2018 (docs/papers.md, "DPFE"), Sec. 5, 6.1 and 6.2, and Procedure 2: one trained feature
 serves all noise. The paper has one adversary, a kernel density; two trained ones are added here
-(attack.feature_identity), and the strongest counts.
+(attack.reidentify), and the strongest counts.
 """
 
 import math
@@ -14,8 +14,7 @@ from torch import Tensor
 
 from sfumato.assess import log_rank
 from sfumato.assess.log_rank import LogRank
-from sfumato.attack import feature_identity
-from sfumato.attack.reidentify import split_gallery
+from sfumato.attack.reidentify import FEATURE_ADVERSARIES, log_posteriors, split_gallery
 from sfumato.attack.saturation import check_bounds
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
@@ -108,8 +107,8 @@ def rank_privacy(
     theirs = protection.release(images[asked], seeded_noise(config.seed, copies)).vectors()
     truth = identities[asked]
     found = {DENSITY: log_rank.judge_features(mine, owners, theirs, truth)}
-    for name in feature_identity.ADVERSARIES:
-        guesses = feature_identity.log_posteriors(mine, owners, theirs, adversary=name, seed=config.seed)
+    for name in FEATURE_ADVERSARIES:
+        guesses = log_posteriors(mine, owners, theirs, adversary=name, seed=config.seed)
         found[name] = log_rank.judge(guesses, torch.searchsorted(people, truth))
     shares = [codes.bincount(minlength=int(people.max()) + 1) / len(codes) for codes in (owners, truth)]
     channels, height, width = images.shape[1:]
