@@ -9,8 +9,9 @@ from typing import Any
 from results_page.reading import RESULTS, ROOT
 from sfumato.dp.guarantee import SYMBOLS, round_up
 from sfumato.study import records, report
+from sfumato.study.choose.figures import Curve, Estimate, Risk, Setting
 from sfumato.study.choose.recommend import Recommendation
-from sfumato.study.choose.results import Curve, Estimate, Results, Risk, Setting
+from sfumato.study.choose.results import Results
 
 # What `sfumato study run` runs: a study that is added has its records collected, too.
 STUDIES = (*sorted(path.stem for path in (ROOT / "studies").glob("*.yaml") if path.stem != "example"), "demo")

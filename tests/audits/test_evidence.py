@@ -11,7 +11,8 @@ from sfumato.audits.evidence import Case, make_report, of_audit, read_case
 from sfumato.audits.findings import Report, Risk, as_json, as_page, as_text
 from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError
-from sfumato.study.choose.results import Estimate, load
+from sfumato.study.choose.figures import Estimate
+from sfumato.study.choose.results import load
 
 RESULTS = Path(__file__).parents[2] / "studies" / "results"
 NAMED = Risk("singling out", "identity", 1, "somebody", Estimate(0.05, 0.03, 0.08, 1), 0.01, source="record")

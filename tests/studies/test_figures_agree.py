@@ -12,7 +12,7 @@ import pytest
 from kept import studies, study
 from results_page import engine
 
-from sfumato.study.choose.results import Risk
+from sfumato.study.choose.figures import Risk
 
 # The adversary of a paper alone, whose sentences it judges: nothing is recommended by it.
 PAPERS = {"lfw-published-named"}

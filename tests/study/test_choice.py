@@ -19,8 +19,9 @@ from tests.study.test_recommend import (
     small_study,
 )
 
+from sfumato.study.choose.figures import Estimate, interval_of, over_folds, over_seeds
 from sfumato.study.choose.recommend import least_useful, nothing_to_keep
-from sfumato.study.choose.results import Estimate, Results, interval_of, over_folds, over_seeds
+from sfumato.study.choose.results import Results
 
 # Proofs
 

@@ -15,8 +15,9 @@ from sfumato.base.proportions import over_people
 from sfumato.errors import ConfigError
 from sfumato.study import grid
 from sfumato.study.cells import Cell
+from sfumato.study.choose.figures import Estimate
 from sfumato.study.choose.recommend import Recommendation
-from sfumato.study.choose.results import Estimate, Results
+from sfumato.study.choose.results import Results
 from sfumato.study.measure import many, results
 from sfumato.study.records import Record
 from sfumato.study.report import sections

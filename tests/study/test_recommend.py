@@ -10,7 +10,8 @@ import synthetic
 from sfumato.base.proportions import wilson
 from sfumato.study import vocabulary
 from sfumato.study.choose import recommend
-from sfumato.study.choose.results import Estimate, Results, mandatory_attacks
+from sfumato.study.choose.figures import Estimate, mandatory_attacks
+from sfumato.study.choose.results import Results
 from sfumato.study.hits import Hits
 from sfumato.study.records import Record
 

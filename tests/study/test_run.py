@@ -151,16 +151,17 @@ def test_a_study_that_varies_a_setting_shares_a_folder_and_has_a_result_for_each
     assert not any("varied" in record for record in records.values())
     for place in (run_folder, tmp_path / "mine.jsonl"):
         loaded = report.load_all(place)
-        assert [study["varied"] for study, _ in loaded] == [
+        assert [results.study["varied"] for results in loaded] == [
             {"adversary.copies": copies, "task.shot": shot} for copies in (1, 2) for shot in (1, 2)
         ]
-        for study, own in loaded:
+        for results in loaded:
+            study = results.study
             assert study["adversary"]["copies"] == study["varied"]["adversary.copies"]
             assert study["task"]["shot"] == study["varied"]["task.shot"]
-            assert Counter(record.kind for record in own) == Counter(
+            assert Counter(record.kind for record in results.records) == Counter(
                 cell.kind for cell in kinds.cells(grid.parse(few))
             )
-            assert all(record.varied == study["varied"] for record in own)
+            assert all(record.varied == study["varied"] for record in results.records)
         with pytest.raises(DataError, match=r"this run varies adversary\.copies, task\.shot, and each value"):
             report.load(place)
     for number in (1, 4):

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from sfumato import artefacts
+from sfumato.study.choose.figures import Setting
 from sfumato.study.choose.recommend import Recommendation
-from sfumato.study.choose.results import Setting
 from sfumato.study.choose.use import next_commands
 from sfumato.study.measure.results import Proved
 

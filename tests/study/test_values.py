@@ -18,7 +18,7 @@ from sfumato.data.labelled import Label, LabelledImages
 from sfumato.study import cells as kinds
 from sfumato.study import grid
 from sfumato.study.cells import Cell
-from sfumato.study.choose.results import classifier_in_words
+from sfumato.study.choose.figures import classifier_in_words
 from sfumato.study.lab.lab import Lab, Progress
 from sfumato.study.measure import attack
 

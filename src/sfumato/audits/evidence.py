@@ -17,8 +17,9 @@ from sfumato.base.proportions import over_people
 from sfumato.dp.guarantee import round_up
 from sfumato.errors import ConfigError
 from sfumato.protect.naming import bound_naming
+from sfumato.study.choose.figures import Estimate, cell_name, estimate_of, learner_in_words, percent
 from sfumato.study.choose.recommend import as_protection, describe_proof, what_leaves
-from sfumato.study.choose.results import Estimate, Results, cell_name, estimate_of, learner_in_words, percent
+from sfumato.study.choose.results import Results
 from sfumato.study.hits import join
 from sfumato.study.measure.results import Proved
 from sfumato.study.records import Record

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sfumato import study
 from sfumato.base.files import whole
 from sfumato.errors import needs_extra
-from sfumato.study.choose.results import Estimate, percent
+from sfumato.study.choose.figures import Estimate, percent
 from sfumato.study.hits import over_half
 
 if TYPE_CHECKING:

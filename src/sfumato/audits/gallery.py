@@ -17,7 +17,7 @@ from sfumato.attack.membership import TABLE, VIEWS, Galleries, Membership
 from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, quiet, shown
 from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError, DataError
-from sfumato.study.choose.results import Estimate
+from sfumato.study.choose.figures import Estimate
 
 Embed = Callable[[Tensor], Tensor]
 """Maps (N, C, H, W) uint8 originals to (N, D) embeddings of releases, with fresh noise at each call."""

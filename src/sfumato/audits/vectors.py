@@ -11,7 +11,7 @@ from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, inte
 from sfumato.audits.vector_files import Vectors
 from sfumato.dp.naming import counting
 from sfumato.errors import DataError, shorten
-from sfumato.study.choose.results import Estimate, classifier_in_words, estimate_of, hits_of_rates, percent
+from sfumato.study.choose.figures import Estimate, classifier_in_words, estimate_of, hits_of_rates, percent
 
 Transform = Callable[[np.ndarray], np.ndarray]  # (N, D) float32 -> (N, d) float32
 

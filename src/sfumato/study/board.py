@@ -13,7 +13,8 @@ from typing import Any
 from sfumato.base.files import whole, write_rows
 from sfumato.errors import ConfigError, DataError
 from sfumato.protect.spec import PROTECTIONS
-from sfumato.study.choose.results import Estimate, Results, Risk, cell_name, estimate_of, load, percent
+from sfumato.study.choose.figures import Estimate, Risk, cell_name, estimate_of, percent
+from sfumato.study.choose.results import Results, load
 from sfumato.study.grid import StudyConfig
 from sfumato.study.measure.results import Checks
 

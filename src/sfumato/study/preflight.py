@@ -21,8 +21,8 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.errors import DataError
 from sfumato.networks.encoders.efficient_net import LITES
 from sfumato.networks.encoders.pretrained import is_frozen
+from sfumato.study.choose.figures import mandatory_attacks, percent
 from sfumato.study.choose.recommend import ERROR
-from sfumato.study.choose.results import mandatory_attacks, percent
 from sfumato.study.grid import StudyConfig
 from sfumato.study.hits import Hits, fewest, whole_percents
 from sfumato.study.vocabulary import attacks_of, is_recipe

@@ -29,7 +29,7 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.images import as_array, digest
 from sfumato.protect.release import IMAGES, KINDS, Release
 from sfumato.protect.spec import portable
-from sfumato.study.choose.results import classifier_in_words, estimate_of
+from sfumato.study.choose.figures import classifier_in_words, estimate_of
 from sfumato.study.hits import Hits
 from sfumato.study.lab.adversaries import first_network
 from sfumato.study.measure.attack import readings, score

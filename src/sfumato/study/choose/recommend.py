@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from sfumato.dp.guarantee import Definition, Guarantee, round_up
 from sfumato.protect.naming import Counted
-from sfumato.study.choose.results import (
+from sfumato.study.choose.figures import (
     Curve,
     Estimate,
-    Results,
+    Figures,
     Risk,
     Setting,
     Together,
@@ -113,7 +113,7 @@ class Recommendation:
         return self.setting is not None and bool(self.setting.halves)
 
 
-def recommend(results: Results) -> Recommendation:
+def recommend(results: Figures) -> Recommendation:
     """The most accurate useful setting that is shown to name nobody more often than accepted.
 
     That must hold for one release, and for as many of one person as the study names (`releases`); not for
@@ -175,7 +175,7 @@ def recommend(results: Results) -> Recommendation:
 class _Choice:
     """The ranking of settings, and its words. State: none that changes."""
 
-    def __init__(self, results: Results, bound: float) -> None:
+    def __init__(self, results: Figures, bound: float) -> None:
         self.results, self.bound = results, bound
         self.error = ERROR / len(results.study["protections"])  # of each, for all settings together
         self.least = least_useful(results)
@@ -476,13 +476,13 @@ class _Choice:
         return [f"What would show it: {'; or '.join(cures)}."]
 
 
-def least_useful(results: Results) -> float:
+def least_useful(results: Figures) -> float:
     """The accuracy from which a setting is useful: halfway from guessing to the clean learner."""
     clean, chance = results.clean, results.guessing or 0.0
     return chance if clean is None else chance + _USEFUL * (clean.value - chance)
 
 
-def nothing_to_keep(results: Results) -> list[str]:
+def nothing_to_keep(results: Figures) -> list[str]:
     """That clear images show next to nothing of the target, and remedies; empty if they show enough."""
     clean, chance = results.clean, results.guessing
     if clean is None or chance is None:

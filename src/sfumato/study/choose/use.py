@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from sfumato.study.choose.results import Results, load_all, percent
+from sfumato.study.choose.figures import percent
+from sfumato.study.choose.results import Results, load_all
 from sfumato.study.vocabulary import recipe_of
 
 _SERVED = ("code", "feature")  # a service needs only their artefact

@@ -111,7 +111,7 @@ class Recipe:
 
     def with_artefact(self, path: str) -> str:
         """The spec of the trained protection."""
-        spec: str = self._trained(path).spec
+        spec: str = self._open(path).spec
         return spec
 
     def _settings(self, config: StudyConfig) -> Facts:
@@ -120,7 +120,7 @@ class Recipe:
     def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Any:
         raise NotImplementedError
 
-    def _trained(self, path: str) -> Any:
+    def _open(self, path: str) -> Any:
         raise NotImplementedError
 
 
@@ -177,7 +177,7 @@ class MaskRecipe(Recipe):
         how |= {"target": target, "sensitive": sensitive, "people": people, "validation": validation}
         return adversarial_mask.train(training, self._config(lab.config), seed=seed, **how)
 
-    def _trained(self, path: str) -> Mask:
+    def _open(self, path: str) -> Mask:
         return Mask(path, keep=self.keep, values=self.values)
 
     def _config(self, config: StudyConfig) -> adversarial_mask.MaskConfig:
@@ -229,7 +229,7 @@ class FeatureRecipe(Recipe):
         config = self._config(lab.config)
         return private_feature.train(training, config, validation=validation, seed=seed, **how)
 
-    def _trained(self, path: str) -> Feature:
+    def _open(self, path: str) -> Feature:
         return Feature(path, noise=self.noise, norm=self.norm)
 
     def _sensitive(self, config: StudyConfig) -> str:
@@ -306,7 +306,7 @@ class CodeRecipe(Recipe):
         )
         return lab.models.artefact("pretraining", settings, make)
 
-    def _trained(self, path: str) -> Code:
+    def _open(self, path: str) -> Code:
         return Code(path, **asdict(self))
 
     def _config(self, config: code.CodeConfig) -> code.CodeConfig:
@@ -369,7 +369,7 @@ class AnswerRecipe(Recipe):
             answerer = answer.Answerer(model.network, classes=model.classes, shape=shape)
         answer.save(path, answerer, network=network, card={"seed": seed})
 
-    def _trained(self, path: str) -> answer.Answer:
+    def _open(self, path: str) -> answer.Answer:
         return answer.Answer(path)
 
 

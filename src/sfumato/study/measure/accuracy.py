@@ -42,7 +42,7 @@ def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
     return [Cell("accuracy", spec, seed, (("learner", learner),)) for learner in learners_of(config, spec)]
 
 
-def _left_out(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
+def _find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
     """Learners that cannot use these releases."""
     if spec == "none" or release_kind(spec) == "answer":
         return {}
@@ -71,7 +71,7 @@ def _over_images(accuracy: OverImages) -> Facts:
     }
 
 
-def _timed(make: Callable[[], Any]) -> tuple[Any, Facts]:
+def _time(make: Callable[[], Any]) -> tuple[Any, Facts]:
     start = time.perf_counter()
     made = make()
     return made, {"train_seconds": round(time.perf_counter() - start, 1)}
@@ -91,7 +91,7 @@ def _few_shot_settings(lab: Lab, cell: Cell) -> Facts:
 
 def _measure_few_shot(lab: Lab, cell: Cell) -> Facts:
     if release_kind(cell.protection) in IMAGES:
-        model, seconds = _timed(lambda: train_few_shot(lab, cell.protection, cell.seed, cell.subject))
+        model, seconds = _time(lambda: train_few_shot(lab, cell.protection, cell.seed, cell.subject))
         facts = {
             "trained_episodes": model.card["epochs"] * lab.config.training.episodes_per_epoch,
             "curve": model.card.get("curve", []),
@@ -101,7 +101,7 @@ def _measure_few_shot(lab: Lab, cell: Cell) -> Facts:
         test = partial(run_episodes, lab, cell, model)
     else:
         released = lab.release(cell, lab.asked.images, labs.NUMBERS_TESTED, 1)
-        embedded, seconds = _timed(lambda: serve_vectors(released))
+        embedded, seconds = _time(lambda: serve_vectors(released))
         facts = {"dimension": embedded.vectors.shape[1]}
         test = partial(_serve_episodes, lab, cell, embedded)
     result = _over_episodes(test(lab.config.task.shape))
@@ -203,7 +203,7 @@ def _measure_meta(lab: Lab, cell: Cell) -> Facts:
     # There is no number of trained episodes: in a private run it is drawn, and not released.
     task, protection = lab.config.task, lab.protection(cell)
     decided, at = _meta_training(lab), (cell.protection, cell.seed)
-    model, seconds = _timed(
+    model, seconds = _time(
         lambda: train_once(lab, "meta", meta, lab.config.meta, decided, *at, target=task.target)
     )
     accuracy = meta.evaluate(
@@ -261,7 +261,7 @@ def _classifier_settings(lab: Lab, cell: Cell) -> Facts:
 def _measure_classifier(lab: Lab, cell: Cell) -> Facts:
     if release_kind(cell.protection) not in IMAGES:
         return _measure_vectors(lab, cell)
-    model, seconds = _timed(lambda: train_classifier(lab, cell.protection, cell.seed, cell.subject))
+    model, seconds = _time(lambda: train_classifier(lab, cell.protection, cell.seed, cell.subject))
     target, protection = lab.config.task.target, lab.protection(cell)
     accuracy = classifier.evaluate(model, lab.asked, target=target, protection=protection, seed=cell.seed)
     card = {"trained_epochs": model.card["epochs"], "precision": model.card["precision"]}
@@ -291,7 +291,7 @@ def _measure_vectors(lab: Lab, cell: Cell) -> Facts:
 
     held = None if lab.validation is None else numbers(lab.validation, labs.CLASSIFIER_VALIDATED)
     known, asked = label(lab.train, labs.CLASSIFIER_TRAINED), label(lab.asked, labs.CLASSIFIER_TESTED)
-    model, seconds = _timed(
+    model, seconds = _time(
         lambda: of_vectors.train(known[0].vectors(), known[1], validation=held, seed=cell.seed)
     )
     tested = asked[0].vectors()
@@ -340,5 +340,5 @@ ACCURACY = Kind(
     _cells,
     lambda lab, cell: method_of(LEARNERS[cell.subject]).settings(lab, cell),
     lambda lab, cell: method_of(LEARNERS[cell.subject]).measure(lab, cell),
-    _left_out,
+    _find_omissions,
 )

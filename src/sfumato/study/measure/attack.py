@@ -40,7 +40,7 @@ def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
     return [Cell("attack", spec, seed, (("attack", attack),)) for attack in attacks_of(config, spec)]
 
 
-def _left_out(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
+def _find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
     if spec == "none" or config.task.sensitive is None:
         return {}
     return not_taken("attack", ATTACKS, config.attacks, spec)
@@ -246,7 +246,7 @@ def _method(compare: Callable[[Lab, Cell], Comparison], settings: Callable[[Lab,
     return Method(settings, lambda lab, cell: compare_once(lab, cell).result, compared=compare_once)
 
 
-def _fused(lab: Lab, cell: Cell) -> Iterator[tuple[Cell, Method]]:
+def _others_of(lab: Lab, cell: Cell) -> Iterator[tuple[Cell, Method]]:
     """The cells of the attacks to fuse, with the attacks."""
     for name in attacks_of(lab.config, cell.protection):
         if not ATTACKS[name].fuses:
@@ -254,7 +254,7 @@ def _fused(lab: Lab, cell: Cell) -> Iterator[tuple[Cell, Method]]:
 
 
 def _fusion_settings(lab: Lab, cell: Cell) -> Facts:
-    of = {cell.subject: each.settings(lab, cell) for cell, each in _fused(lab, cell)}
+    of = {cell.subject: each.settings(lab, cell) for cell, each in _others_of(lab, cell)}
     return {"fusion": _FUSION, "of": of}
 
 
@@ -265,7 +265,7 @@ def _measure_fusion(lab: Lab, cell: Cell) -> Facts:
     """
     compared = {
         other.subject: each.compared(lab, other)
-        for other, each in _fused(lab, cell)
+        for other, each in _others_of(lab, cell)
         if each.compared is not None
     }
     if not compared:
@@ -300,5 +300,5 @@ ATTACK = Kind(
     _cells,
     lambda lab, cell: method_of(ATTACKS[cell.subject]).settings(lab, cell),
     lambda lab, cell: method_of(ATTACKS[cell.subject]).measure(lab, cell),
-    _left_out,
+    _find_omissions,
 )

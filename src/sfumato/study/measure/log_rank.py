@@ -145,7 +145,7 @@ def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
     return [Cell("log-rank", spec, seed)] if config.log_rank and release_kind(spec) in _TAKES else []
 
 
-def _left_out(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
+def _find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
     """Releases whose values are no numbers to rank people by."""
     taken = spec == "none" or release_kind(spec) in _TAKES
     return {} if taken or not config.log_rank else {"log-rank privacy": _TAKES}
@@ -179,4 +179,4 @@ def _measure(lab: Lab, cell: Cell) -> Facts:
     }
 
 
-LOG_RANK = Kind(_cells, _settings, _measure, _left_out)
+LOG_RANK = Kind(_cells, _settings, _measure, _find_omissions)

@@ -188,7 +188,7 @@ def _reconstruction_cells(config: StudyConfig, spec: str, seed: int) -> list[Cel
     ]
 
 
-def _reconstruction_left_out(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
+def _reconstruction_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
     if spec == "none":
         return {}
     return not_taken("reconstruction", RECONSTRUCTIONS, config.reconstructions, spec)
@@ -221,5 +221,5 @@ EXAMPLES = Kind(
     _measure_examples,
 )
 RECONSTRUCTION = Kind(
-    _reconstruction_cells, _reconstruction_settings, _measure_reconstruction, _reconstruction_left_out
+    _reconstruction_cells, _reconstruction_settings, _measure_reconstruction, _reconstruction_omissions
 )

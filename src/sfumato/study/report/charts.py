@@ -25,7 +25,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from sfumato.study.choose.results import Estimate, Pair, Results, Setting, Study, percent
+from sfumato.study.choose.figures import Estimate, Pair, Setting, Study, percent
+from sfumato.study.choose.results import Results
 from sfumato.study.vocabulary import (
     ADVERSARY_LOOKS,
     ATTACKS,
@@ -308,7 +309,8 @@ def frontier_chart(results: Results, settings: Sequence[Setting], title: str) ->
             axes.step(*zip(*best, strict=True), where="post", color=GREY, linewidth=1.1, alpha=0.8, zorder=1)
         if chosen and chosen.risk and chosen.accuracy:
             at = (chosen.risk.top1.value, chosen.accuracy.value)
-            axes.plot(*at, "o", markersize=_RING, markerfacecolor="none", markeredgecolor=BLACK, zorder=5)
+            ring = {"markersize": _RING, "markerfacecolor": "none", "markeredgecolor": BLACK, "zorder": 5}
+            axes.plot(*at, "o", clip_on=False, **ring)
         axes.set_xlabel("strongest re-identification (lower is better)")
         axes.set_ylabel("best accuracy (higher is better)")
         axes.xaxis.set_major_formatter(_percent_tick)

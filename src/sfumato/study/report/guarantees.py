@@ -9,8 +9,9 @@ from typing import Any
 from sfumato.dp.guarantee import round_up
 from sfumato.dp.naming import ASSUMED, BY_STRENGTH, Assumption
 from sfumato.protect.naming import bound_naming, log_rank
+from sfumato.study.choose.figures import Estimate, interval_of
 from sfumato.study.choose.recommend import as_protection
-from sfumato.study.choose.results import Estimate, Results, interval_of
+from sfumato.study.choose.results import Results
 from sfumato.study.measure.results import Proved
 from sfumato.study.records import Record
 from sfumato.study.report.tables import (

@@ -8,8 +8,9 @@ from typing import Any
 
 from sfumato.base.files import whole
 from sfumato.errors import needs_extra
+from sfumato.study.choose.figures import Estimate, percent
 from sfumato.study.choose.recommend import SAID
-from sfumato.study.choose.results import Estimate, Results, load_all, percent
+from sfumato.study.choose.results import Results, load_all
 from sfumato.study.report.tables import FILES, Column, Table, join_tables, show, show_estimate, tables
 
 

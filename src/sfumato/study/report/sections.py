@@ -12,16 +12,16 @@ from itertools import cycle
 from typing import Any
 
 from sfumato.base.proportions import wilson
-from sfumato.study.choose.results import (
+from sfumato.study.choose.figures import (
     OVER_PEOPLE,
     Curve,
     Estimate,
-    Results,
     Setting,
     classifier_in_words,
     estimate_of,
     percent,
 )
+from sfumato.study.choose.results import Results
 from sfumato.study.hits import join
 from sfumato.study.report import charts
 from sfumato.study.report.tables import (

@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import quote
 
 from sfumato.base.files import write_rows
-from sfumato.study.choose.results import Estimate, Results, percent
+from sfumato.study.choose.figures import Estimate, percent
+from sfumato.study.choose.results import Results
 from sfumato.study.hits import Hits, hits_of
 
 Row = dict[str, Any]
