@@ -41,11 +41,7 @@ class Inverted:
     spec: str = "mask:artefact=one.safetensors"
     seen: list[int] = field(default_factory=list)
 
-    cell = 1
     draws_noise = False
-
-    def made_of(self) -> str:
-        return "ab" * 32
 
     def release(self, images: Tensor, noise: Noise) -> Release:
         if images.shape[2] < 4:
@@ -54,9 +50,6 @@ class Inverted:
         shown = torch.zeros(len(images), 1, *images.shape[2:], dtype=torch.bool)
         shown[:, :, : images.shape[2] // 2] = True
         return Release((255 - images) * shown, self.spec, (images.shape[2], images.shape[3]), shown=shown)
-
-    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
-        return
 
 
 @dataclass
@@ -165,12 +158,8 @@ def test_a_protection_without_artefact_is_left_as_it_is():
 
 def model(folder: Path, name: str, *, spec: str, denoises: bool, seed: int) -> None:
     """A few-shot artefact of such a card; its weight is its seed."""
-    card = {
-        "kind": "few-shot",
-        "spec": spec,
-        "config": {"denoiser_depth": 8 if denoises else None},
-        "seed": seed,
-    }
+    config = {"denoiser_depth": 8 if denoises else None}
+    card = {"kind": "few-shot", "spec": spec, "config": config, "seed": seed}
     artefacts.save(folder / "models" / f"few-shot-{name}.safetensors", {"seed": torch.tensor(seed)}, card)
 
 

@@ -57,10 +57,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "-m",
         "pip",
         "install",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
+        *["--quiet", "--no-deps", "--no-build-isolation", "--no-index"],
     ]
     subprocess.run([*pip, "--target", str(folder / "packages"), str(source)], check=True)
     return folder / "packages"

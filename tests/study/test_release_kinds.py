@@ -14,6 +14,7 @@ from tests.study.test_run import SETTINGS, cartoons
 from torch import Tensor
 
 from sfumato import artefacts, protect
+from sfumato.attack import reidentify
 from sfumato.attack.ensemble import GALLERY, PROBES
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, DataError, SpecError
@@ -293,34 +294,24 @@ def test_two_studies_with_one_folder_of_artefacts_train_a_protection_once(tmp_pa
 
 
 def test_a_protection_goes_on_being_trained_where_the_study_was_stopped(tmp_path: Path):
-    class Stop(Exception):  # noqa: N818
-        pass
+    masks, models = {**QUICK["masks"], "epochs": 3}, tmp_path / "stopped/models"
+    config = grid.parse({**KNOWN, **ALONE, "protections": ["mask:keep=0.1"], "masks": masks})
 
-    settings = {**KNOWN, "protections": ["mask:keep=0.1"], "masks": {**QUICK["masks"], "epochs": 3}}
-    whole = run.run(grid.parse({**settings, "attacks": []}), tmp_path / "whole")
-    steps: list[tuple[int, int]] = []
+    def train(folder: str, **listeners: Any) -> bytes:
+        lab = Lab(config, cartoons(), tmp_path / folder, Progress(**listeners))
+        return lab.artefact_of("mask:keep=0.1", 0).read_bytes()
 
-    def within(done: int, planned: int) -> None:
-        steps.append((done, planned))
-        first = sum(1 for done, planned in steps if planned == steps[-1][1])
-        if [*(tmp_path / "stopped" / "models").glob("mask-*.checkpoint")] and first > 1:
-            raise Stop
+    def stop(done: int, planned: int) -> None:
+        if [*models.glob("mask-*.checkpoint")]:
+            raise KeyboardInterrupt
 
-    with pytest.raises(Stop):
-        run.run(
-            grid.parse({**settings, "attacks": []}), tmp_path / "stopped", progress=Progress(within=within)
-        )
-    assert not [*(tmp_path / "stopped" / "models").glob("mask-*.safetensors")]
-    run.run(grid.parse({**settings, "attacks": []}), tmp_path / "stopped")
-    (mask,), (again,) = (
-        (tmp_path / name / "models").glob("mask-*.safetensors") for name in ("whole", "stopped")
-    )
-    assert mask.read_bytes() == again.read_bytes()
-    similarities = [
-        results_of(each)["similarity", "mask:keep=0.1", "released"] for each in (whole, tmp_path / "stopped")
-    ]
-    assert similarities[0] == similarities[1]
-    assert not [*(tmp_path / "stopped" / "models").glob("mask-*.checkpoint")]
+    with pytest.raises(KeyboardInterrupt):
+        train("stopped", within=stop)
+    assert not [*models.glob("mask-*.safetensors")]
+    steps: list[int] = []
+    assert train("stopped", within=lambda done, planned: steps.append(done)) == train("whole")
+    assert steps[0] > 1  # the first epoch was not trained again
+    assert not [*models.glob("mask-*.checkpoint")]
 
 
 def test_settings_of_masks_decide_cells_of_masks_and_no_others(tmp_path: Path):
@@ -514,22 +505,12 @@ def test_an_attack_a_learner_and_a_measure_are_registered_with_their_words(
     assert 0 < results["similarity", SPECS[1], "released"].measures["largest"] <= 1
 
 
-def test_names_by_numbers_find_who_is_apart_and_guess_who_is_not():
-    from sfumato.attack import reidentify
-
-    draw = torch.Generator().manual_seed(0)
+def test_a_label_that_people_share_names_them_by_their_share():
+    """The table of an answer of two classes, one of two people and one of three."""
     people = torch.arange(5).repeat_interleave(8)
-    far = torch.eye(5)[people] * 10 + torch.randn(40, 5, generator=draw)
-    gallery, probes = far[::2], far[1::2]
-    for guesses in reidentify.by_numbers(gallery, people[::2], probes):
-        named = guesses.identities[guesses.similarities.argmax(1)]
-        assert named.equal(people[1::2]), guesses.classifier
-    answers = torch.eye(2)[(people < 2).long()]  # a label that two people share, and three others
-    table = next(
-        guesses
-        for guesses in reidentify.by_numbers(answers[::2], people[::2], answers[1::2])
-        if guesses.classifier == "table"
-    )
+    answers = torch.eye(2)[(people < 2).long()]
+    made = reidentify.by_numbers(answers[::2], people[::2], answers[1::2])
+    (table,) = (guesses for guesses in made if guesses.classifier == "table")
     assert table.similarities.amax(1).equal(torch.ones(20))
     assert (table.similarities == 1).sum(1).tolist() == [2] * 8 + [3] * 12
 
