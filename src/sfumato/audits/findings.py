@@ -185,9 +185,8 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def write_page(report: Report, path: str | os.PathLike[str]) -> Path:
     """Write the report as one page, whole or not at all. Raises as `as_page`."""
-    page = as_page(report)
     with whole(Path(path)) as temporary:
-        temporary.write_text(page, encoding="utf-8", newline="")
+        temporary.write_text(as_page(report), encoding="utf-8", newline="")
     return Path(path)
 
 

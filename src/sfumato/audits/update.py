@@ -214,10 +214,8 @@ def _report_search(
     Labels are of the truth, if known, else inferred from a `readable` last layer, or optimised, too.
     """
     training, noise, labels = case.update.training, case.update.noise, case.truth.labels
-    deviation = 0.0
-    if noise is not None:
-        steps = training.rate * math.sqrt(training.steps) / training.together
-        deviation = steps * noise.noise_multiplier * noise.clipping_norm
+    steps = training.rate * math.sqrt(training.steps) / training.together
+    deviation = 0.0 if noise is None else steps * noise.noise_multiplier * noise.clipping_norm
     knows = ThreatModel(
         shape=case.shape,
         batch=training.images,
@@ -306,14 +304,10 @@ def _rows(*shown: tuple[Tensor, str]) -> tuple[tuple[Picture, ...], ...]:
     )
 
 
-def _says_anything(update: Update) -> bool:
-    return any(bool(each.any()) for each in update.change.values())
-
-
 def _sentence(case: _Case, found: Mapping[str, Finding]) -> str:
     leaks = [name for name in found if found[name].verdict == "leaks"]
     of = f"of its {case.update.training.images} images come back from it"
-    if not _says_anything(case.update):
+    if not any(each.any() for each in case.update.change.values()):
         return "The update is 0 everywhere: no image and no label is in it."
     if "imprint" in leaks:
         return "Do not train this model: it is made so that the server reads images from updates."
@@ -366,7 +360,7 @@ def _limits(case: _Case, decay: tuple[float, float]) -> list[str]:
             f"{squares:.2g} of them, and {sizes:.2g} of their signs."
         )
     bits = max(significant_bits(each) for each in case.sent.change.values())
-    if bits < 24 and _says_anything(case.update):
+    if bits < 24 and any(each.any() for each in case.update.change.values()):
         limits.append(
             f"Its numbers have {bits} significant bits (half precision, float16 or bfloat16): rounding may "
             "have hidden images from this audit that numbers in 32 bits would show."

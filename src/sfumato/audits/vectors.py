@@ -277,8 +277,7 @@ def audit_vectors(vectors: Vectors, *, subject: str, seed: int = 0, progress: Pr
         tried = _try_forms(vectors, halves, target, seed, progress)
         named = tried[0].named
         findings = [_find_named(named), *(_find_numbers(each, each.alone) for each in tried if each.alone)]
-        findings += [_find_attributes(inferred)] if inferred else []
-        findings.append(_find_forms(tried, target, base))
+        findings += [*([_find_attributes(inferred)] if inferred else []), _find_forms(tried, target, base)]
         changes = [] if tried[0].hides else [*_remedies(tried, target, base)]
     if twins.figures["copies"]:
         changes.append("Remove near copies before you share or test: one copy names the other.")

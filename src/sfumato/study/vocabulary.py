@@ -8,14 +8,11 @@ docs/guides/own-parts.md. Nothing here needs PyTorch.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sfumato.base.registry import Registry
 from sfumato.protect import spec as protections
 from sfumato.protect.release import KINDS, kind_of
-
-if TYPE_CHECKING:
-    from sfumato.study.grid import StudyConfig
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
@@ -478,8 +475,8 @@ def in_full(named: Any) -> Any:
     return named if encoder.bits else replace(named, numbers=encoder.dimension)
 
 
-def learners_of(config: "StudyConfig", spec: str) -> list[str]:
-    """The learners that a study trains for a protection.
+def learners_of(config: Any, spec: str) -> list[str]:
+    """The learners that a study, a grid.StudyConfig, trains for a protection.
 
     On clear images all few-shot learners would be the clean one, as classifiers would. The device's own
     answer leaves nothing to learn.
@@ -500,7 +497,7 @@ def learners_of(config: "StudyConfig", spec: str) -> list[str]:
     ]
 
 
-def attacks_of(config: "StudyConfig", spec: str) -> list[str]:
+def attacks_of(config: Any, spec: str) -> list[str]:
     """The attacks that a study makes on a protection: a single one has nothing to fuse with.
 
     On clear images there is nothing to adapt to, but on a board they are the control of every adversary.
@@ -521,7 +518,7 @@ def attacks_of(config: "StudyConfig", spec: str) -> list[str]:
     return made if len(alone) > 1 else alone
 
 
-def views_of(config: "StudyConfig", spec: str) -> list[str]:
+def views_of(config: Any, spec: str) -> list[str]:
     """The views of a protection's images: released, denoised or restored."""
     kind = release_kind(spec)
     views = ["released"] if kind in IMAGES else []

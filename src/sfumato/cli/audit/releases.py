@@ -115,7 +115,7 @@ def protection(
     """
     from sfumato import protect
     from sfumato.audits.evidence import RELEASES
-    from sfumato.audits.protection import PEOPLE, Audited, report
+    from sfumato.audits.guarantees import PEOPLE, Audited, report_protections
     from sfumato.dp.audit import AuditConfig, AuditResult, OneReleaseConfig, OneRunAudit, audit, audit_release
     from sfumato.dp.mechanisms import fresh_noise
     from sfumato.protect.naming import bound_naming, naming_words
@@ -145,7 +145,7 @@ def protection(
             proofs = {n: bound_naming(each, sizes, candidates=PEOPLE, releases=n) for n in RELEASES}
             bounds = {n: proof.chance for n, proof in proofs.items() if proof.proves}
         audited.append(Audited(portable(each.spec), result, naming, bounds))
-    finish(report(portable(spec), audited), as_json, html, pdf, audience, threshold)
+    finish(report_protections(portable(spec), audited), as_json, html, pdf, audience, threshold)
 
 
 @app.command("vectors")

@@ -309,7 +309,8 @@ def frontier_chart(results: Results, settings: Sequence[Setting], title: str) ->
             axes.step(*zip(*best, strict=True), where="post", color=GREY, linewidth=1.1, alpha=0.8, zorder=1)
         if chosen and chosen.risk and chosen.accuracy:
             at = (chosen.risk.top1.value, chosen.accuracy.value)
-            axes.plot(*at, "o", markersize=_RING, markerfacecolor="none", markeredgecolor=BLACK, zorder=5)
+            ring = {"markersize": _RING, "markerfacecolor": "none", "markeredgecolor": BLACK, "zorder": 5}
+            axes.plot(*at, "o", clip_on=False, **ring)
         axes.set_xlabel("strongest re-identification (lower is better)")
         axes.set_ylabel("best accuracy (higher is better)")
         axes.xaxis.set_major_formatter(_percent_tick)

@@ -1,21 +1,24 @@
-"""The audit of private meta-training: how much it reveals about a task, by canaries; and its card.
+"""The audits of a stated guarantee: of a protection, and of private meta-training with its card.
 
 The audited training is the shipped one, from the draw of tasks to the noised update, with the given settings.
 Canaries replace the tasks, so that nothing private is used.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from sfumato.audits.findings import Finding, Progress, Report, Table, Verdict, quiet
+from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, Verdict, quiet
 from sfumato.dp import accounting
-from sfumato.dp.audit import OneRunAudit, round_down
+from sfumato.dp.audit import AuditResult, OneRunAudit, round_down
 from sfumato.dp.guarantee import SYMBOLS, round_up
 from sfumato.errors import ConfigError
 from sfumato.learn.canaries import audit_canaries
 from sfumato.learn.meta import MetaConfig
+
+PEOPLE = 100
+"""Equally likely people in the evidence of a proof: among more, nobody is named more often."""
 
 CANARY_SETTINGS: Mapping[str, Mapping[str, float]] = {
     "fixed": {"clipping_norm": 1e-3},
@@ -28,6 +31,59 @@ CANARY_SETTINGS: Mapping[str, Mapping[str, float]] = {
 
 _LEAST, _MOST = 20, 2_000  # canaries
 _SPARE = 1.25  # values of an image for each canary: the spare ones measure the noise
+
+
+@dataclass(frozen=True)
+class Audited:
+    """A protection, the result of its audit, and its guarantee against naming people."""
+
+    spec: str
+    result: AuditResult | OneRunAudit
+    naming: str  # the guarantee in words
+    bounds: Mapping[int, float] = field(default_factory=dict)  # releases -> the most named, if proved
+
+
+def report_protections(subject: str, audited: Sequence[Audited]) -> Report:
+    """Report on all protections of a spec."""
+    convicted = [each.spec for each in audited if each.result.convicted]
+    unstated = [each.spec for each in audited if each.result.stated is None]
+    told = any(each.result.stated is None and each.result.lower > 0 for each in audited)
+    sentence = "No fault was found in the stated guarantee: release with it, within that guarantee."
+    if unstated:
+        apart = ", and neighbouring images are told apart" if told else ""
+        sentence = f"No guarantee is stated for {', '.join(unstated)}{apart}: "
+        sentence += "if you need a proof, use a protection that states one."
+    if convicted:
+        sentence = f"Do not release with {', '.join(convicted)}: it gives away more than it states. "
+        sentence += "Report this as a bug."
+    who, guess = f"anybody who chooses among {PEOPLE} equally likely people, by", 1 / PEOPLE
+    return Report(
+        audit="protection",
+        subject=subject,
+        sentence=sentence,
+        findings=tuple(_of_protection(number, each) for number, each in enumerate(audited, 1)),
+        limits=("An audit can convict a protection; it cannot acquit one.",),
+        risks=tuple(  # proofs against naming: no adversary was tried on people
+            Risk("singling out", "identity", n, f"{who} {each.spec}", None, guess, proved=p, source="proof")
+            for each in audited
+            for n, p in each.bounds.items()
+        ),
+    )
+
+
+def _of_protection(number: int, audited: Audited) -> Finding:
+    result = audited.result
+    verdict: Verdict = "bounded"
+    sentence = "Neighbouring images were not told apart better than the guarantee allows."
+    if result.stated is None:
+        verdict, nearly = ("leaks", "") if result.lower > 0 else ("not shown", "not ")
+        sentence = f"It states no guarantee, and neighbouring images were {nearly}told apart."
+    if result.convicted:
+        verdict, sentence = "leaks", "Neighbouring images can be told apart better than the guarantee allows."
+    rows = [("told apart", str(result)), *([("naming", audited.naming)] if audited.naming else [])]
+    table = Table(("question", "answer"), tuple(rows))
+    figures = {**asdict(result), "spec": audited.spec, "convicted": result.convicted}
+    return Finding(f"protection-{number}", audited.spec, verdict, sentence, table, figures=figures)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +111,7 @@ def with_canaries(
 ) -> MetaConfig:
     """Adapt a training to canaries: one linear layer, and a public norm that clips each of them.
 
-    `settings` are of the clipping policy; None for CANARY_SETTINGS. Raises ConfigError: the training has no
-    guarantee, or one for overlapping tasks.
+    `settings` are of the clipping policy; None for CANARY_SETTINGS.
     """
     private = config.private
     if private is None:
@@ -85,7 +140,7 @@ def audit_training(
 
     The epsilon in the `card` of a trained model is recomputed from its noise. `settings`: see with_canaries.
 
-    Raises ConfigError: see with_canaries, and learn.canaries.audit_canaries.
+    Raises ConfigError: the training has no guarantee, or one for overlapping tasks.
     """
     audit = audit or TrainingAuditConfig()
     canaries = with_canaries(config, audit, settings)
