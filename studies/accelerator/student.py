@@ -26,8 +26,7 @@ from pool import Options, Task, card, options, run
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.attack.ensemble import GALLERY, OTHERS, PROBES
-from sfumato.attack.fusion import standardise
+from sfumato.attack.ensemble import GALLERY, OTHERS, PROBES, standardise
 from sfumato.attack.reidentify import Guesses, Recogniser, reidentify
 from sfumato.base.proportions import over_people
 from sfumato.dp.mechanisms import seeded_noise

@@ -16,10 +16,18 @@ from torch import Tensor
 from sfumato import protect
 from sfumato.assess.recognition import chance
 from sfumato.attack import undo
-from sfumato.attack.ensemble import PROBES, Compared, Gallery, by_images, by_values, by_vectors, choose
-from sfumato.attack.faces import Recognisers
-from sfumato.attack.fusion import MOST, standardise
-from sfumato.attack.reidentify import AdversaryConfig, Guesses, Recogniser
+from sfumato.attack.ensemble import (
+    MOST,
+    PROBES,
+    Compared,
+    Gallery,
+    by_images,
+    by_values,
+    by_vectors,
+    choose,
+    standardise,
+)
+from sfumato.attack.reidentify import AdversaryConfig, Guesses, Recogniser, Recognisers
 from sfumato.attack.undo import InversionConfig, RestorationConfig, Undoer
 from sfumato.audits.findings import Finding, Picture, Risk, Table, interval, shown, worst_of
 from sfumato.audits.folder.pictures import Pictures

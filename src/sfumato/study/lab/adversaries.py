@@ -14,8 +14,7 @@ from sfumato import artefacts
 from sfumato.assess import similarity
 from sfumato.attack import reidentify, undo
 from sfumato.attack.ensemble import Gallery
-from sfumato.attack.faces import Recognisers
-from sfumato.attack.reidentify import FACE_NETWORKS, AdversaryConfig
+from sfumato.attack.reidentify import FACE_NETWORKS, AdversaryConfig, Recognisers
 from sfumato.attack.saturation import Training
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError

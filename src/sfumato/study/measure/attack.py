@@ -16,10 +16,19 @@ from torch.nn import functional
 
 from sfumato import artefacts
 from sfumato.assess import recognition
-from sfumato.attack.ensemble import Compared, Gallery, See, by_images, by_values, by_vectors, choose
-from sfumato.attack.fusion import MOST, standardise
+from sfumato.attack.ensemble import (
+    MOST,
+    Compared,
+    Gallery,
+    See,
+    by_images,
+    by_values,
+    by_vectors,
+    choose,
+    standardise,
+)
 from sfumato.attack.reidentify import Guesses
-from sfumato.attack.table import Table
+from sfumato.attack.sets import Table
 from sfumato.base.proportions import over_people
 from sfumato.errors import ConfigError
 from sfumato.study.cells import Cell, Facts, Kind, Method, method_of
@@ -259,7 +268,7 @@ def _fusion_settings(lab: Lab, cell: Cell) -> Facts:
 
 
 def _measure_fusion(lab: Lab, cell: Cell) -> Facts:
-    """Looks for everybody by all attacks together; see attack.fusion.
+    """Looks for everybody by all attacks together; see ensemble.choose.
 
     Raises BusyError if another process is making one of them.
     """
