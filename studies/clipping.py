@@ -180,8 +180,8 @@ class Beside(meta.Training):
     drawn: dict[str, tuple[int, Tensor]]
 
     def _once(self, what: str, make: Callable[[], Tensor]) -> Tensor:
-        if self.drawn.get(what, (-1,))[0] != self.done:
-            self.drawn[what] = self.done, make()
+        if self.drawn.get(what, (-1,))[0] != self.run.epoch:
+            self.drawn[what] = self.run.epoch, make()
         return self.drawn[what][1]
 
     def _normal(self, tasks: int, generator: torch.Generator) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.episodes import seed_of
 from sfumato.errors import ArtefactError
-from sfumato.learn.fit import Run, adam, fit, to_the_end
+from sfumato.learn.fit import Run, adam, fit
 
 STEPS = 4
 
@@ -222,26 +222,9 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path):
             trained(begun(beside=True), checkpoint=tmp_path / "c")
 
 
-class Counter:
-    """What can be stopped. State: how many steps are done, and those at which it was saved."""
-
-    def __init__(self) -> None:
-        self.done, self.saved = 0, []
-
-    def save(self, path) -> None:
-        self.saved.append(self.done)
-
-    def resume(self, path) -> None:
-        raise AssertionError("there is no checkpoint")
-
-
-def test_a_run_is_saved_every_so_often_and_when_it_is_over(tmp_path: Path):
-    run, steps = Counter(), iter([True] * 7 + [False])
-
-    def advance() -> bool:
-        more = next(steps)
-        run.done += more
-        return more
-
-    to_the_end(run, advance, checkpoint=tmp_path / "c", every=3)
-    assert run.saved == [3, 6, 7]
+def test_a_run_is_saved_every_so_often_and_when_it_is_over(tmp_path: Path, monkeypatch):
+    run, saved = begun(), list[int]()
+    monkeypatch.setattr(run, "save", lambda _: saved.append(run.epoch))
+    parts = [*map(batches, range(7)), None]  # None: the run is over before the eighth epoch
+    fit(run, parts.__getitem__, stepping(run), epochs=9, checkpoint=tmp_path / "c", every=3)
+    assert saved == [3, 6, 7]

@@ -245,7 +245,7 @@ def test_an_empty_draw_is_a_step_like_any_other(glyphs, drawn, policy):
     run = begin(glyphs, clipped(policy), noted)
     before = run._start.detach().clone()
     run.step()
-    assert (noted.given, run.done, run._promise.account.stretches[0].steps) == ([], 1, 1)
+    assert (noted.given, run.run.epoch, run._promise.account.stretches[0].steps) == ([], 1, 1)
     assert (run._start.detach() != before).double().mean() > 0.99  # noise moves all of them
 
 
@@ -301,7 +301,7 @@ def test_parameters_and_state_are_functions_of_noised_sums_alone(
         run = begin(glyphs, replace(clipped(policy), algorithm=algorithm))
         run.step()
         run.step()
-        adam = run._optimiser.state[run._start]
+        adam = run.run._optimiser.state[run._start]
         told = run._promise.policy.state(), run.model().card
         sides.append((run._start.detach(), adam["exp_avg"], adam["exp_avg_sq"], *told))
     for one, other in zip(*sides, strict=True):
@@ -561,14 +561,13 @@ def test_nothing_that_is_published_depends_on_pixels_or_on_who_took_part(glyphs,
 @pytest.mark.parametrize("policy", [*SETTINGS])
 def test_tasks_are_computed_some_at_a_time_and_nothing_else_changes(glyphs, monkeypatch, drawn, policy):
     drawn(0, 2, 3, 4)
-    same = lambda: torch.Generator().manual_seed(1)  # noqa: E731 - the same images of each task
-    monkeypatch.setattr(meta.training, "fresh_generator", same)
     real, updates, sizes = meta.training.contributions, [], []
     noting = lambda *given, **more: sizes.append(len(given[2])) or real(*given, **more)  # noqa: E731
     monkeypatch.setattr(meta.training, "contributions", noting)
     for together in (32, 3, 1):
         monkeypatch.setattr(meta.training, "_TOGETHER", together)
         run = begin(glyphs, replace(clipped(policy), steps=1))
+        run._promise.draws.manual_seed(1)  # the same images of each task
         run.step()
         updates.append(run.update)
     assert sizes == [4, 3, 1, 1, 1, 1, 1]
@@ -585,7 +584,7 @@ def test_a_resumed_private_run_has_spent_what_a_whole_one_has(glyphs, tmp_path, 
     config = clipped("quantile")
     stop_after(3, glyphs, config, path)
     _, saved = artefacts.load(path, kind="meta checkpoint")
-    assert saved["charged"] == [1.5, 2]  # the third was not kept, nor told
+    assert (saved["state"]["noise"], saved["epoch"]) == (1.5, 2)  # the third was not kept, nor told
     resumed, whole = train(glyphs, config, checkpoint=path), train(glyphs, config)
     assert resumed.card == whole.card
     assert resumed.card["steps"] == 4
@@ -629,11 +628,10 @@ def test_a_checkpoint_of_other_images_is_refused(glyphs, started):
 def test_a_damaged_checkpoint_is_refused(glyphs, started):
     tensors, card = artefacts.load(started, kind="meta checkpoint")
     for broken in (
-        ({k: v for k, v in tensors.items() if k != "start"}, card),
-        ({**tensors, "start": tensors["start"][:-1]}, card),
-        (tensors, {k: v for k, v in card.items() if k != "charged"}),
-        (tensors, {k: v for k, v in card.items() if k != "done"}),
-        (tensors, {**card, "done": 1}),  # and four steps in its account
+        ({k: v for k, v in tensors.items() if k != "model.start"}, card),
+        ({**tensors, "model.start": tensors["model.start"][:-1]}, card),
+        (tensors, {**card, "state": {"digest": glyphs.digest}}),
+        (tensors, {k: v for k, v in card.items() if k != "epoch"}),
     ):
         artefacts.save(started, *broken)
         with pytest.raises(ArtefactError, match="damaged"):

@@ -3,6 +3,7 @@
 import hashlib
 import math
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from sfumato import artefacts
 from sfumato.base.hardware import resolve
 from sfumato.base.settings import check_settings
 from sfumato.data.labelled import Label, LabelledImages
+from sfumato.dp import clipping
 from sfumato.dp.accounting import check_budget, check_delta
 from sfumato.dp.clipping import AdaClip, ClippingPolicy, Fixed, Quantile, policy_of
 from sfumato.dp.clipping.rows import check_above_0
@@ -24,7 +26,7 @@ from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ArtefactError, ConfigError
 from sfumato.images import to_float
 from sfumato.learn.adaptation import Learner, adapt
-from sfumato.learn.method import Spec, check_known, describing, make_portable, protection_of
+from sfumato.learn.method import Spec, check_known, check_least, describing, make_portable, protection_of
 from sfumato.learn.prototypes import Accuracy
 from sfumato.learn.tasks import Frame, Inner, tasks_of
 from sfumato.networks import Convolutional, FullyConnected, Linear, Strided
@@ -42,25 +44,19 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-class MetaClip(ClippingPolicy):
+class MetaClip(clipping.MetaClip):
     """C ← C - η dL/dC, by the mean derivative over the expected number of tasks, as published. NOT private.
 
     With logarithm=1, beyond the paper, ln C ← ln C - η dL/d(ln C), by derivatives within [-1, 1]: the unit of
     gradients and the start matter little, and no task moves C far. Where the paper is silent, we decided: C
-    follows its raw derivative at a separate rate, and does not fall below a thousandth of its start;
-    derivatives that are not finite count as zero.
+    does not fall below a thousandth of its start, and derivatives that are not finite count as zero.
     """
 
-    name = "meta-clip"
-    follows_norm = True
-
     def __init__(self, start: float, learning_rate: float = 0.05, logarithm: float = 0.0) -> None:
-        check_above_0("start", start)
-        check_above_0("learning_rate", learning_rate)
         if logarithm not in (0, 1):
             raise ConfigError(f"logarithm={logarithm:g}: 1 to learn ln C, or 0 to learn C")
-        super().__init__(start)
-        self._smallest, self._learning_rate, self._logarithm = start / 1000, learning_rate, bool(logarithm)
+        super().__init__(start, 1.0, learning_rate, smallest=start / 1000, largest=sys.float_info.max)
+        self.share, self._logarithm = 0.0, bool(logarithm)  # nothing pays for the derivatives
 
     def vote(self, rows: Tensor, slopes: Tensor) -> Tensor:
         """The derivative, as it is; or that by ln C, clipped."""
@@ -69,8 +65,9 @@ class MetaClip(ClippingPolicy):
 
     def learn(self, mean: Tensor, vote: float, sigma: float) -> Tensor:
         """Follows the derivative."""
-        step = self._learning_rate * vote
-        self.norm = self.norm * math.exp(-step) if self._logarithm else max(self.norm - step, self._smallest)
+        if not self._logarithm:
+            return super().learn(mean, vote, sigma)
+        self.norm *= math.exp(-self._learning_rate * vote)
         return mean
 
 
@@ -178,9 +175,7 @@ class MetaConfig:
         check_known("network", self.network, NETWORKS)
         if self.width is not None and self.network in ("fully-connected", "linear"):
             raise ConfigError(f"width={self.width}: a {self.network} network has its own; give null")
-        for name, least in {"steps": 1, "tasks": 1, "test_steps": 1, "width": 1, "shifts": 0}.items():
-            if getattr(self, name) is not None and getattr(self, name) < least:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least {least}")
+        check_least(self, steps=1, tasks=1, test_steps=1, width=1, shifts=0)
         check_above_0("meta_rate", self.meta_rate)
         if self.private is not None and self.inner_noise is not None:
             raise ConfigError("private and inner_noise: give one, for nothing is promised with inner_noise")
@@ -201,8 +196,8 @@ class MetaConfig:
     def inner_of_use(self, norm: float | None) -> Inner:
         """The settings of learning a task in use."""
         noise = 0.0 if self.inner_noise is None else self.inner_noise.noise_multiplier
-        inner = replace(self.inner, steps=self.test_steps, batches=1)
-        return replace(inner, clipping_norm=norm, noise_multiplier=noise)
+        use = {"steps": self.test_steps, "batches": 1, "clipping_norm": norm, "noise_multiplier": noise}
+        return replace(self.inner, **use)
 
 
 def config_of(settings: dict[str, Any]) -> MetaConfig:
@@ -226,10 +221,9 @@ class MetaModel:
     ) -> Tensor:
         """Learns a task from released images and names others. -> (Q,) int64 labels.
 
-        Queries are normalised together (transductive), so the class of one depends on the others.
-
-        Images are (n, C, H, W) uint8, and labels (N * K,) from 0 to N - 1. `generator`: of the noise with
-        which a model of Meta-Clip as published learns a task; None for torch's own.
+        Images are (n, C, H, W) uint8, and labels (N * K,) from 0 to N - 1. Queries are normalised together
+        (transductive): the class of one depends on the others. `generator`: of the noise of Meta-Clip as
+        published, if the model has any; None for torch's own.
         """
         asked = (self.learner, self.start, to_float(support), labels, self.inner)
         learned = adapt(*asked, generator=generator, frame=self.frame)
@@ -276,8 +270,7 @@ def load(path: str | os.PathLike[str]) -> MetaModel:
 def first_point(config: MetaConfig, learner: Learner, image: tuple[int, ...]) -> Tensor:
     """The (D,) parameters to begin with: those of the network, or of the file that `config.start` names.
 
-    Raises ConfigError for a file of another network, algorithm, way or shape of images, or trained on private
-    tasks, whose budget this run does not know.
+    Raises ConfigError for a file that does not fit, or that was trained on private tasks.
     """
     if config.start is None:
         start = learner.initial()

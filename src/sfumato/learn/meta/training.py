@@ -1,6 +1,5 @@
 """Meta-training, on fresh tasks or on those of a pool: privately, or with Meta-Clip as it was published."""
 
-import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -11,25 +10,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sfumato import artefacts
 from sfumato.base.hardware import resolve, to_device
 from sfumato.data.copies import originals
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp import accounting, clipping
 from sfumato.dp.mechanisms import Noise, fresh_noise, seeded_noise
-from sfumato.episodes import Sampler, Shape, seed_of
+from sfumato.episodes import Sampler, seed_of
 from sfumato.errors import BudgetExceededError, ConfigError
 from sfumato.images import to_float
 from sfumato.learn import fit
 from sfumato.learn.adaptation import contributions, fastest, inner_gradients
 from sfumato.learn.augmentation import augment
 from sfumato.learn.meta.model import MetaConfig, MetaModel, class_digests, first_point, make_untrained
-from sfumato.learn.method import Count, finite, source_name
+from sfumato.learn.method import finite, source_name
 from sfumato.learn.tasks import Frame, Inner, TaskPool, Tasks, deal_pool, overlap_of, poisson, tasks_of
 from sfumato.protect import Protection
 from sfumato.protect.release import artefact_digest, artefact_of
 
-_CHECKPOINT = "meta checkpoint"
 _SAVED_EVERY = 200  # steps
 _TOGETHER = 32  # tasks whose contributions are in memory at once
 
@@ -46,47 +43,33 @@ def train(
     note: Callable[[str], None] | None = None,
     device: torch.device | None = None,
 ) -> MetaModel:
-    """Meta-learns, and returns the parameters after the last step: no step is chosen by looking at tasks.
+    """Meta-learns: the parameters after the last step, since no step is chosen by looking at tasks.
 
     Args:
         data: clean images to train on; in a private run, those of the pool, whose classes are public.
         protection: protects every image anew in every task, by seeded noise: copies that stay here.
         seed: decides weights and fresh tasks; in a private run, the classes of each task. Participants and
             noise come from the operating system there: with their seed anybody could undo the noise.
-        note: called at the end if contributions were not finite and counted as zero, with a sentence that
+        note: called at the end with a sentence if contributions were not finite, and counted as zero. It
             says neither which nor how many. No noise covers it: log it next to the data.
 
     A promise that cannot be kept is a ConfigError, before any image is read.
     """
     training = Training(data, protection, config, target, seed, device=device)
-
-    def advance() -> bool:
-        if training.done >= config.steps or not training.step():
-            return False
-        if progress is not None:
-            progress(training.done, config.steps)
-        return True
-
     # The checkpoint has every returned value: a second call gives the same model, rather than another one
     # made from a point that the account had already left behind.
-    fit.to_the_end(training, advance, checkpoint=checkpoint, every=_SAVED_EVERY)
+    saved: dict[str, Any] = {"checkpoint": checkpoint, "every": _SAVED_EVERY, "progress": progress}
+    fit.fit(training.run, training.begin, training.follow, epochs=config.steps, steps=1, **saved)
     if training.zeroed and note is not None:
         note("some tasks gave values that are not finite, and counted as zero: lower inner_rate or meta_rate")
     return training.model()
-
-
-class _Checkpoint(fit.Checkpoint):
-    done: Count
-    digest: artefacts.Name
-    charged: list[float]
-    policy: dict[str, Any]
 
 
 class Training:
     """Training under way. State: the parameters, the optimiser, and the promise of a private run.
 
     Attributes:
-        done: the number of steps.
+        run: the parameters and the optimiser, with the number of steps as its epochs.
         update: (D,) of the last one. A private run releases only these of its tasks: the promise covers who
             sees all of them, if it covers the policy.
         norms: to which contributions were clipped, of each step made here; empty in an open run.
@@ -103,21 +86,18 @@ class Training:
         *,
         device: torch.device | None = None,
     ) -> None:
-        self.done, self.update, self.norms = 0, torch.zeros(0), list[float]()
+        self.update, self.norms = torch.zeros(0), list[float]()
         self._data, self._protection, self._config, self._seed = data, protection, config, seed
         self._device = torch.device("cpu") if device is None else device
         self.zeroed = torch.zeros((), dtype=torch.bool, device=self._device)
         image = tuple(data.images.shape[1:])
         self._learner = make_untrained(config, image, seed, device)
         self._start = nn.Parameter(first_point(config, self._learner, image).to(self._device))
-        self._optimiser = torch.optim.Adam([self._start], lr=config.meta_rate)
-        self._promise: Promise | None = None
-        self._task_noise: TaskNoise | None = None
-        if config.inner_noise is not None:
-            self._task_noise = TaskNoise(config, data, target, seed)
-        elif config.private is not None:
-            self._promise = Promise(config, data, target, seed)
-        else:
+        pool = config, data, target, seed
+        self._promise = None if config.private is None else Promise(*pool)
+        self._task_noise = None if config.inner_noise is None else TaskNoise(*pool)
+        self._clipped = self._promise or self._task_noise
+        if self._clipped is None:
             self._sampler = Sampler(data.label(target), config.shape)
         self._card: dict[str, Any] = {
             "config": {**asdict(config), "start": config.start and artefact_digest(config.start)},
@@ -129,44 +109,57 @@ class Training:
             "seed": seed,
             "transductive": True,
         }
-        self._run = json.loads(json.dumps(self._card))
+        more = {"kind": "meta checkpoint", "identity": self._card, "carries": self}
+        self.run = fit.Run(nn.ParameterDict({"start": self._start}), torch.optim.Adam, **more)
 
     def step(self) -> bool:
-        """Makes one meta-step; a private run charges its account first. False: no room, the run is over."""
-        order = torch.Generator().manual_seed(seed_of(self._seed, self.done))
+        """Makes one meta-step. False: the budget has no room for it."""
+        numbers = self.begin(self.run.epoch)
+        for number in numbers or ():
+            self.follow(number)
+            self.run.finish(None)
+        return numbers is not None
+
+    def begin(self, step: int) -> list[int] | None:
+        """Charges the account of a private run before a step. -> its number; None if there is no room."""
+        return None if self._promise is not None and not self._promise.charge() else [step]
+
+    def follow(self, step: int) -> Tensor:
+        """Follows the contributions of a step's tasks. -> the update."""
+        order = torch.Generator().manual_seed(seed_of(self._seed, step))
         if self._promise is not None:
-            if not self._promise.charge():
-                return False
             direction = self._private_step(self._promise)
         elif self._task_noise is not None:
             direction = self._noisy_step(self._task_noise, order)
         else:
-            rows, noise = self._sampler.draw(self._config.tasks, order), seeded_noise(self._seed, self.done)
+            rows, noise = self._sampler.draw(self._config.tasks, order), seeded_noise(self._seed, step)
             parts = self._parts(rows, noise, order, self._config.inner)
             direction = torch.stack([self._sum(part) for part in parts]).sum(0) / self._config.tasks
-        rate = self._config.meta_rate * (1 + math.cos(math.pi * self.done / self._config.steps)) / 2
-        self._optimiser.param_groups[0]["lr"] = rate
+        self.run.set_rate(self._config.meta_rate * (1 + math.cos(math.pi * step / self._config.steps)) / 2)
         self.update = self._start.grad = direction.to(self._start)
-        self._optimiser.step()
-        self.done += 1
-        return True
+        return self.run.update(self.update)
 
     def _private_step(self, promise: "Promise") -> Tensor:
         self.norms.append(promise.policy.norm)
-        rows = promise.draw(self._config.shape)
+        drawn = poisson(len(promise.pool), promise.rate)
+        rows = promise.pool.draw(drawn, self._config.shape, promise.draws)
         parts = self._parts(rows, fresh_noise(), promise.draws, promise.inner(self._config.inner))
         outcome = promise.release(map(Tensor.cpu, parts))
         self.zeroed |= outcome.zeroed
         return outcome.update
 
     def _noisy_step(self, noised: "TaskNoise", order: torch.Generator) -> Tensor:
-        if not self.done:
-            noised.begin(self._inner_norms)
+        if not self.run.epoch and noised.seeks_start:
+            noised.begin(self._inner_norms(noised.pool))
         self.norms.append(noised.policy.norm)
         inner = replace(self._config.inner, clipping_norm=noised.policy.norm, noise_multiplier=noised.sigma)
         frame = noised.frame(self._learner.size, self._device)
-        rows = noised.draw(self._config.shape, order)
-        tasks = self._tasks(rows, seeded_noise(self._seed, self.done), order)
+        bits = partial(
+            torch.randint, 256, dtype=torch.uint8, generator=order
+        )  # repeatable: nothing is secret
+        drawn = poisson(len(noised.pool), noised.rate, lambda count: bits((count,)).numpy().tobytes())
+        rows = noised.pool.draw(drawn, self._config.shape, order)
+        tasks = self._tasks(rows, seeded_noise(self._seed, self.run.epoch), order)
         normal, learned = self._normal(len(tasks), order), (self._learner, self._start.detach(), tasks, inner)
         contributed = contributions(*learned, noise=normal, frame=frame)
         gradients = inner_gradients(*learned) if noised.follows_gradients else contributed[:, :0]
@@ -217,51 +210,36 @@ class Training:
         frame = None if noised is None else noised.frame(self._learner.size, torch.device("cpu"))
         computed = fastest(self._learner, self._config.inner, self._device, frame)
         precision = resolve(self._config.precision, self._device)
-        card = {**self._card, "steps": self.done, "computed": computed, "precision": precision}
+        card = {**self._card, "steps": self.run.epoch, "computed": computed, "precision": precision}
         card["privacy"] = None if promise is None else promise.card(computed)
         if promise is None:  # a digest would reveal which of two pools it was; a number often too
             card["data"] = {**card["data"], "digest": self._data.digest, "images": len(self._data)}
         elif promise.policy.follows_norm:
             card["inner_norm"] = promise.policy.norm  # as in training
         if noised is not None:
-            card |= {"inner_noise": noised.card(self.done), "inner_norm": noised.policy.norm}
+            card |= {"inner_noise": noised.card(self.run.epoch), "inner_norm": noised.policy.norm}
         inner, start = self._config.inner_of_use(card.get("inner_norm")), self._start.detach().cpu().clone()
         return MetaModel(self._learner, start, inner, card, frame, tuple(self.norms))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a checkpoint, whole or not at all. It may hold secrets."""
-        clipped = self._promise or self._task_noise
-        policy = {} if clipped is None else clipped.policy.state()
-        # Lists are too long for a card.
-        lists = {name: torch.tensor(x, dtype=torch.float64) for name, x in policy.items() if type(x) is list}
-        tensors = {"start": self._start.detach(), **fit.optimiser_state(self._optimiser, [self._start])}
-        card = {
-            "kind": _CHECKPOINT,
-            "run": self._run,
-            "done": self.done,
-            "digest": self._data.digest,
-            "charged": [] if self._promise is None else [self._promise.noise, self._promise.account.done],
-            "policy": {name: value for name, value in policy.items() if name not in lists},
-        }
-        artefacts.save(path, tensors | {f"policy.{name}": value for name, value in lists.items()}, card)
+    def state(self) -> dict[str, Any]:
+        """The part of a checkpoint that is about tasks. It may hold secrets."""
+        policy = {} if self._clipped is None else self._clipped.policy.state()
+        lists = {k: torch.tensor(v, dtype=torch.float64) for k, v in policy.items() if type(v) is list}
+        return {**self._origin(), **policy, **lists}  # lists are too long for a card
 
-    @torch.no_grad()
-    def resume(self, path: str | os.PathLike[str]) -> None:
-        """Resumes from a checkpoint, and continues counting. Raises ArtefactError for that of another run."""
-        tensors, card = artefacts.load(path, kind=_CHECKPOINT, schema=_Checkpoint)
-        fit.check_run(path, card["run"], self._run)  # settings first: the digest reads the images
-        fit.check_run(path, card["digest"], self._data.digest)
-        with fit.resuming(path):
-            self._start.copy_(tensors["start"])
-            fit.set_optimiser_state(self._optimiser, [self._start], tensors)
-            self.done = card["done"]
-            if self._promise is not None:
-                if card["charged"] != [self._promise.noise, self.done]:
-                    raise ValueError("the account does not match the steps that were taken")
-                self._promise.account.restore(self.done)
-            if (clipped := self._promise or self._task_noise) is not None:
-                lists = {name: each.tolist() for name, each in fit.under("policy.", tensors).items()}
-                clipped.policy.restore(card["policy"] | lists)
+    def restore(self, state: dict[str, Any]) -> bool:
+        """Continues, and continues counting. False: it is of other images, or of other noise."""
+        if any(state[k] != v for k, v in self._origin().items()):
+            return False
+        if self._promise is not None:
+            self._promise.account.restore(self.run.epoch)
+        if self._clipped is not None:
+            lists = {k: v.tolist() for k, v in state.items() if isinstance(v, Tensor)}
+            self._clipped.policy.restore(state | lists)
+        return True
+
+    def _origin(self) -> dict[str, Any]:
+        return {"digest": self._data.digest, "noise": None if self._promise is None else self._promise.noise}
 
 
 def _pool_of(
@@ -295,7 +273,7 @@ class Promise:
         self.account = accounting.Accountant(
             *budget, len(self.pool), noise_multiplier=self.noise, rate=self.rate
         )
-        self.draws = fresh_generator()
+        self.draws = torch.Generator().manual_seed(int.from_bytes(os.urandom(7), "big"))
 
     def charge(self) -> bool:
         """Charges a step, before a task is drawn for it; False if the budget has no room for it."""
@@ -306,10 +284,6 @@ class Promise:
                 raise  # not even one step: the user has to know
             return False
         return True
-
-    def draw(self, shape: Shape) -> Tensor:
-        """(T, N, K + Q) rows of the tasks that take part in the charged step; maybe none."""
-        return self.pool.draw(poisson(len(self.pool), self.rate), shape, self.draws)
 
     def inner(self, inner: Inner) -> Inner:
         """The settings of learning a task at this step."""
@@ -368,42 +342,32 @@ class Promise:
         return card
 
 
-def fresh_generator() -> torch.Generator:
-    """A generator for draws of tasks and images that must stay secret: seeded by the operating system."""
-    return torch.Generator().manual_seed(int.from_bytes(os.urandom(7), "big"))
-
-
 class TaskNoise:
     """Clipping and noise inside the learning of each task, as published. NOT private. State: the policy.
 
     Source: Meta-Clip (docs/papers.md), Algorithms 1 to 3. In every step of learning a task, its gradient g
     becomes g / max(1, |g| / C) + N(0, σ^2 C^2 I), in training and in use. The meta-update is the plain mean
-    of the tasks' contributions; the meta-gradient reaches C through the factor C / |g| and through the scale
-    of the noise. The policies differ only in their choice of C, so they can be compared.
+    of the contributions; its gradient reaches C through C / |g| and through the scale of the noise.
 
     Where the paper is silent, we decided: for Reptile, whose update has no gradient of a loss, the derivative
     by C is that of the loss of all images of the task after learning; the first epoch is a look at every task
     of the pool, at the first parameters.
 
-    Nothing is proved. The queries' gradients reach the meta-update without noise, and C is a function
-    of private tasks that no noise covers. `conditional` is the statement of the paper's accounting.
+    Nothing is proved: see `not_covered` of the card. `conditional` is what the paper's accounting states.
     """
 
     def __init__(self, config: MetaConfig, data: LabelledImages, target: str, seed: int) -> None:
         asked = config.inner_noise
         assert asked is not None
         self._asked, self._tasks, self._steps = asked, config.tasks, config.inner_steps
-        self._pool, self._rate = _pool_of(config, data, target, seed, asked.pool_tasks)
-        self.sigma = asked.noise_multiplier
+        self.pool, self.rate = _pool_of(config, data, target, seed, asked.pool_tasks)
+        self.sigma, self.seeks_start = asked.noise_multiplier, asked.seeks_start
         self.policy = asked.policy(1.0)
         self.follows_gradients = isinstance(self.policy, clipping.Quantile | clipping.AdaClip)
 
-    def begin(self, norms: Callable[[TaskPool], Tensor]) -> None:
-        """Before the first step: without a start, C is the median of the norms of the first epoch."""
-        if not self._asked.seeks_start:
-            return
-        known = norms(self._pool).double()
-        known = known[known.isfinite()]
+    def begin(self, norms: Tensor) -> None:
+        """Before the first step: without a start, C is the median of the (T,) norms of the first epoch."""
+        known = norms[norms.isfinite()].double()
         if not len(known) or not known.median() > 0:
             raise ConfigError("the median of the first epoch's norms is not above 0: give clipping a start")
         self.policy = self._asked.policy(float(known.quantile(0.5)))
@@ -414,12 +378,6 @@ class TaskNoise:
             return None
         return Frame(*(to_device(each.float(), device) for each in self.policy.frame(size)))
 
-    def draw(self, shape: Shape, generator: torch.Generator) -> Tensor:
-        """(T, N, K + Q) rows of the tasks that take part in this step; maybe none. Repeatable: not secret."""
-        draws = partial(torch.randint, 256, dtype=torch.uint8, generator=generator)
-        drawn = poisson(len(self._pool), self._rate, lambda count: draws((count,)).numpy().tobytes())
-        return self._pool.draw(drawn, shape, generator)
-
     def learn(self, gradients: Tensor, noise: Tensor, slopes: Tensor) -> None:
         """Chooses the next C; a step without tasks changes nothing.
 
@@ -427,25 +385,23 @@ class TaskNoise:
         normal noise added to them; (T,) derivatives of the loss after learning, by C.
         """
         policy, sigma, count = self.policy, self.sigma, len(slopes)
-        if not count:
-            return
-        if isinstance(policy, clipping.AdaClip):
+        if count and isinstance(policy, clipping.AdaClip):
             released = (policy.clip(gradients) + sigma * noise).mean(0)
             policy.learn(released, 0.0, sigma / math.sqrt(count))
-        else:
+        elif count:
             divisor = count if self.follows_gradients else self._tasks
             policy.learn(gradients, policy.vote(gradients, slopes).sum().item() / divisor, sigma)
 
     def card(self, steps: int) -> dict[str, Any]:
         """The bound of the paper's accounting after these steps (None: infinite), and what it leaves out."""
-        stretches = [accounting.Stretch(self.sigma, self._rate, steps * self._steps)]
+        stretches = [accounting.Stretch(self.sigma, self.rate, steps * self._steps)]
         delta = self._asked.delta
         return {
             "clipping": self.policy.name,
             "noise_multiplier": self.sigma,
             "norm": self.policy.norm,
-            "pool": len(self._pool),
-            "rate": self._rate,
+            "pool": len(self.pool),
+            "rate": self.rate,
             "delta": delta,
             "epsilon": None,
             "conditional": {k: finite(accounting.epsilon(stretches, delta, k)) for k in ("gdp", "pld")},
