@@ -149,14 +149,10 @@ def test_without_a_judge_those_of_the_last_epoch_are():
     assert run.outcome == {"epochs": 6, "validation_accuracy": None}
 
 
-def test_training_stops_where_validation_is_flat():
+def test_training_stops_where_validation_is_flat_counted_from_the_epoch_that_is_asked_for():
     run = trained(values=[0.1, 0.5, 0.5, 0.4, 0.9, 0.9], patience=2)
     assert run.epoch == 4
     assert weights(run) == after(2)
-
-
-def test_patience_counts_from_the_epoch_that_is_asked_for():
-    assert trained(values=[0.5] * 6, patience=2).epoch == 3
     assert trained(values=[0.5] * 6, patience=2, patient_from=3).epoch == 5
 
 

@@ -530,7 +530,7 @@ def test_a_meta_learner_that_was_stopped_goes_on_from_its_checkpoint(learned, tm
         if total == 3 and done == 2:  # of meta-learning
             raise Stop
 
-    monkeypatch.setattr(meta.training, "_SAVED_EVERY", 1)
+    monkeypatch.setattr(meta, "_SAVED_EVERY", 1)
     with pytest.raises(Stop):
         run.run(meta_learned(), tmp_path, progress=Progress(within=stop))
     assert len(list((tmp_path / "models").glob("meta-*.checkpoint"))) == 1

@@ -45,11 +45,9 @@ class _Own(threading.local):
 
 
 class Learner:
-    """A network with parameters from outside, as one vector. State: none that changes.
+    """A network with parameters from outside, as one vector of `size` P. State: none that changes.
 
-    Attributes:
-        size: P, the number of parameters.
-        layers: after the images were flattened, if that is the network's first part; else None.
+    `layers` are those after the images were flattened, if that is the network's first part; else None.
     """
 
     def __init__(self, network: nn.Module, *, precision: str = "float32") -> None:
@@ -74,10 +72,7 @@ class Learner:
         return torch.cat([each.detach().flatten() for each in self._network.parameters()])
 
     def logits(self, parameters: Tensor, images: Tensor, *, quick: bool = False) -> Tensor:
-        """(P,), (n, C, H, W) -> (n, way), of the precision of the parameters.
-
-        `quick`: by operations fast on a processor that torch.func cannot take; equal but for rounding.
-        """
+        """(P,), (n, C, H, W) -> (n, way). `quick`: by faster operations, which torch.func cannot take."""
         quick = quick and images.device.type == "cpu"
         laid, network = (_channels_last, self._own.quick) if quick else (Tensor.contiguous, self._own.network)
         parts = parameters.split([shape.numel() for shape in self._shapes.values()])
@@ -160,9 +155,8 @@ def contributions(
 
 def inner_gradients(learner: Learner, start: Tensor, tasks: Tasks, inner: Inner) -> Tensor:
     """The gradient of each task's first inner step, before it is clipped. -> (T, P)."""
-    if not len(tasks):
-        return start.new_zeros(0, learner.size)
-    return _of_each(_Loop(learner, inner).first, start, tasks.parts, "loop")
+    none, loop = start.new_zeros(0, learner.size), _Loop(learner, inner)
+    return _of_each(loop.first, start, tasks.parts, "loop") if len(tasks) else none
 
 
 def adapt(

@@ -18,7 +18,6 @@ from torch import Tensor
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp.accounting import calibrate, gaussian_mu
 from sfumato.dp.audit.one_run import Guesses, OneRunAudit, conclude, guess, plan_guesses, proves
-from sfumato.dp.guarantee import Definition
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError
@@ -89,8 +88,7 @@ def audit_canaries(
 
     Args:
         places: m, the canaries of a run, each in or out by a fair coin; an image has as many values or more.
-        of_mu: bounds μ and not ε at the δ of the promise; every task takes part in every step, and
-            μ = sqrt(steps) / z is stated.
+        of_mu: bounds μ = sqrt(steps) / z, and not ε at δ: if every task takes part in every step.
         seed: of the coins and of the weights, not of the noise of a run.
     """
     private = config.private
@@ -103,7 +101,6 @@ def audit_canaries(
     if noise is None:  # calibrated once for all runs
         noise = calibrate(stated, delta, min(1.0, config.tasks / places), config.steps)
     config = replace(config, private=replace(private, noise_multiplier=noise))
-    definition: Definition = "gaussian" if of_mu else "approximate"
     mu = gaussian_mu(stated, delta)
     if of_mu:
         if config.tasks != places:
@@ -113,6 +110,7 @@ def audit_canaries(
             )
         mu, delta = config.steps**0.5 / noise, 0.0
         stated = mu
+    definition = "gaussian" if of_mu else "approximate"
     about: dict[str, Any] = {"definition": definition, "delta": delta, "confidence": confidence}
     each = max(1, plan_guesses(places * runs, mu=mu, bound=partial(proves, **about)) // runs)
     # From a separate stream: the weights are drawn by the seed itself, and must not know the coins.

@@ -6,10 +6,9 @@ A step of gradient descent on a task takes rate * d'x from the weight W of a lin
     h (W - rate d'x)' = h W' - rate (h x') d,
 
 so that all tasks share one product by W, and a task's learning costs products of n by n. Noise N on its
-steps is one more product, h N', and has no part in derivatives with respect to W. Those, which
-differ by task, and which clipping needs, are sums of such outer products as well: they are noted while
-autograd goes back, and multiplied out once. Exact up to rounding; several times as fast as a weight matrix
-for every task (benchmarks/learning.py).
+steps is one more product, h N', and has no part in derivatives by W. Those, which clipping needs task by
+task, are sums of such outer products as well: they are noted while autograd goes back, and multiplied out
+once. Exact up to rounding, and several times as fast as a weight matrix a task (benchmarks/learning.py).
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,6 @@
 """The training loop of every method: epochs of batches, a judge, the best weights, a file to resume from.
 
-A method brings its networks, the batches of an epoch, and a step, which follows the gradients of its losses
-by `Run.update`. `fit` does the rest. This module does not know the method.
+A method brings its networks, the batches of an epoch, and a step, which follows gradients by `Run.update`.
 """
 
 import json
@@ -75,9 +74,8 @@ class Run:
 
         To resume from a checkpoint of this `kind`, its `identity` must be equal: settings, data and seed.
         Layers `beside` are trained with the model and removed at the end, such as an adversary; their names
-        do not begin with "model", "best", "optimiser" or "state". `carries` has further state of the run, such
-        as an account: `state()` is a dict of tensors and plain JSON, and `restore` returns whether such a
-        dict belongs to this run.
+        do not begin with "model", "best", "optimiser" or "state". `carries` has more state of the run: the
+        dict of tensors and plain JSON of its `state()`, of which `restore` returns whether it belongs here.
         """
         self.model = model if device is None else model.to(device)
         self.device = device_of(model)
@@ -193,8 +191,7 @@ def fit(
     resumes from its checkpoint exactly as if it had not stopped.
 
     Args:
-        batches: epoch -> its batches, one a step; None if the run is over before it. It is called before the
-            networks are in training mode.
+        batches: epoch -> its batches, one a step; None to end before it. The networks do not train yet.
         step: follows the gradients of one batch by `Run.update`, and returns the loss.
         epochs, steps: at most, and of an epoch; None if epochs differ.
         judge: the quality of the model, from 0 to 1, larger is better; None for an epoch that does not count.
@@ -208,9 +205,8 @@ def fit(
 
     def advance() -> bool:
         waited = min(run.stale, run.epoch - patient_from)
-        if run.epoch >= epochs or (patience is not None and waited >= patience):
-            return False
-        if (parts := batches(run.epoch)) is None:
+        over = run.epoch >= epochs or (patience is not None and waited >= patience)
+        if over or (parts := batches(run.epoch)) is None:
             return False
         run.model.train()
         for number, batch in enumerate(parts, 1):

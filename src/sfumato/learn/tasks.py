@@ -26,8 +26,8 @@ class Inner:
     Attributes:
         algorithm: "maml"; "fomaml", MAML of first order, which uses the gradient after learning instead of
             the one before; "reptile"; or "meta-sgd", which learns a rate for every parameter as well.
-        batches: each step sees one of this many parts of the images, in turn; 1 for all of them in every
-            step. Reptile learns from differences between its steps, and little without parts.
+        batches: each step sees one of this many parts of the images, in turn. Reptile learns from differences
+            between its steps, and little with 1, which is all images in every step.
     """
 
     algorithm: str = "maml"
@@ -114,13 +114,13 @@ class TaskPool:
         return drawn
 
 
-def deal_pool(label: Label, shape: Shape, *, seed: int, tasks: int | None = None) -> TaskPool:
+def deal_pool(label: Label, shape: Shape, *, seed: int, tasks: int | None = None, step: int = 1) -> TaskPool:
     """A pool of tasks of N classes: a function of the public class list and the seed.
 
     Without a number of `tasks`, each class is dealt to one task: no image is in two, unless it has copies.
     With it, the classes of each task are drawn: an image is in several tasks, see `overlap_of`, and a proof
     about a task says little about it. Classes are left out with fewer than K + Q images, and if N does not
-    divide their number.
+    divide their number. `step`: the tasks expected in one.
 
     Raises ConfigError for fewer than two tasks, and DataError for too few classes.
     """
@@ -136,6 +136,8 @@ def deal_pool(label: Label, shape: Shape, *, seed: int, tasks: int | None = None
             f"{len(classes)} classes have {each} images, and a pool of two tasks or more of way={shape.way} "
             f"needs {least}: add classes, or lower way, shot or queries"
         )
+    if step > count:
+        raise ConfigError(f"tasks={step}: the pool has {count} tasks, and a step can have no more")
     if tasks is None:
         order = torch.randperm(len(classes), generator=generator)
         chosen = order[: count * shape.way].view(count, shape.way)

@@ -1,34 +1,304 @@
-"""Meta-training, on fresh tasks or on those of a pool: privately, or with Meta-Clip as it was published."""
+"""Meta-learning: parameters from which a task is learned in a few steps, with or without a promise to tasks.
 
+Source: Meta-Clip (docs/papers.md), which clips and noises inside MAML, Reptile and Meta-SGD. Here the unit of
+privacy is one task of a fixed pool: tasks are Poisson-sampled, each contribution is clipped as one vector
+over all layers, one noise is added to the sum, and an accountant stops the run before the step that would
+pass the budget. `adaptation` computes a task's contribution, `dp.clipping` clips it. Without a promise, tasks
+are fresh ones without end, or those of a pool with Meta-Clip as it was published: see `inner_noise`.
+"""
+
+import hashlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from sfumato import artefacts
 from sfumato.base.hardware import resolve, to_device
+from sfumato.base.settings import check_settings
 from sfumato.data.copies import originals
-from sfumato.data.labelled import LabelledImages
+from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp import accounting, clipping
+from sfumato.dp.clipping.rows import check_above_0
+from sfumato.dp.guarantee import round_up
 from sfumato.dp.mechanisms import Noise, fresh_noise, seeded_noise
-from sfumato.episodes import Sampler, seed_of
-from sfumato.errors import BudgetExceededError, ConfigError
+from sfumato.episodes import Sampler, Shape, seed_of
+from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError
 from sfumato.images import to_float
-from sfumato.learn import fit
-from sfumato.learn.adaptation import contributions, fastest, inner_gradients
+from sfumato.learn import fit, method
+from sfumato.learn.adaptation import Learner, adapt, contributions, fastest, inner_gradients
 from sfumato.learn.augmentation import augment
-from sfumato.learn.meta.model import MetaConfig, MetaModel, class_digests, first_point, make_untrained
-from sfumato.learn.method import finite, source_name
+from sfumato.learn.inner_noise import InnerNoise, TaskNoise
+from sfumato.learn.prototypes import Accuracy
 from sfumato.learn.tasks import Frame, Inner, TaskPool, Tasks, deal_pool, overlap_of, poisson, tasks_of
-from sfumato.protect import Protection
+from sfumato.networks import Convolutional, FullyConnected, Linear, Strided
+from sfumato.networks.weights import initial_weights, no_larger_than
+from sfumato.protect import Protection, parse
 from sfumato.protect.release import artefact_digest, artefact_of
 
+_KIND = "meta"
 _SAVED_EVERY = 200  # steps
 _TOGETHER = 32  # tasks whose contributions are in memory at once
+
+NETWORKS: dict[str, Callable[..., nn.Module]] = {
+    "fully-connected": FullyConnected,
+    "convolutional": Convolutional,
+    "strided": Strided,
+    "linear": Linear,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Private:
+    """The promise to the tasks of a pool, and how it is kept.
+
+    Attributes:
+        noise_multiplier: the standard deviation of the noise in units of the clipping norm; None for the
+            least with which all steps fit the budget. With more of it than fits, the run ends early.
+        inner_noise: for "meta-clip", whose derivative means little if noise costs nothing: Gaussian noise
+            of this standard deviation, in units of C, on every inner gradient in training. It proves nothing.
+        pool_tasks: None for a pool of tasks that share no class; a number for that many overlapping ones,
+            with the weaker promise to an image on the card.
+    """
+
+    epsilon: float  # with delta, the budget of the whole run, for one task added or removed
+    delta: float
+    clipping: str = "quantile"  # with its settings, of `dp.clipping`
+    settings: dict[str, float] = field(default_factory=dict)
+    noise_multiplier: float | None = None
+    inner_noise: float = 0.0
+    pool_tasks: int | None = None
+
+    def __post_init__(self) -> None:
+        accounting.check_budget(self.epsilon)
+        accounting.check_delta(self.delta)
+        if self.inner_noise and (not 0 < self.inner_noise < math.inf or self.clipping != "meta-clip"):
+            raise ConfigError(
+                f"inner_noise={self.inner_noise:g} with {self.clipping}: a number above 0, for meta-clip, "
+                "which follows the cost of noise; leave it out"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetaConfig:
+    """The settings of meta-learning; the defaults are MAML's for Omniglot, fully connected.
+
+    Attributes:
+        network: "fully-connected", "convolutional" (MAML's for MiniImageNet), "strided" (for Omniglot) or
+            "linear" (for audits).
+        width: filters of each convolution; None for the 64 of the source. Noise grows with the root of the
+            number of parameters, which grows with the square of this: private runs want it small.
+        start: a file of `sfumato train meta` of the same network, images, way and algorithm, whose parameters
+            come first; None for random ones. Its training data are public, and cost no budget here.
+        inner_noise: clipping and noise inside the learning of each task, as Meta-Clip was published, on the
+            tasks of a pool; nothing is promised. None without them.
+    """
+
+    algorithm: str = "maml"  # with the inner settings, see tasks.Inner
+    inner_steps: int = 1
+    inner_rate: float = 0.4
+    inner_batches: int = 1
+    test_steps: int = 3  # of learning a task in use
+    way: int = 5  # N, K and Q of a task
+    shot: int = 1
+    queries: int = 5
+    network: str = "fully-connected"
+    width: int | None = None
+    steps: int = 10_000  # of meta-learning
+    tasks: int = 16  # of a meta-step; in a private run the expected number, since each takes part by chance
+    meta_rate: float = 1e-3  # learning rate of Adam, falling to 0 along a cosine
+    shifts: int = 0  # the most pixels that a training image is moved by along each axis, then protected
+    start: str | None = field(default=None, metadata={"by_content": artefact_digest})
+    private: Private | None = None  # the promise; None for a run without any, on endless fresh tasks
+    inner_noise: InnerNoise | None = None
+    precision: str = "float32"  # see base.hardware; bfloat16 gains with the wide convolutional network alone
+
+    def __post_init__(self) -> None:
+        method.check_known("network", self.network, NETWORKS)
+        if self.width is not None and self.network in ("fully-connected", "linear"):
+            raise ConfigError(f"width={self.width}: a {self.network} network has its own; give null")
+        method.check_least(self, steps=1, tasks=1, test_steps=1, width=1, shifts=0)
+        check_above_0("meta_rate", self.meta_rate)
+        if self.private is not None and self.inner_noise is not None:
+            raise ConfigError("private and inner_noise: give one, for nothing is promised with inner_noise")
+        resolve(self.precision)
+        self.shape, self.inner  # noqa: B018 - they check their part
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of a task."""
+        return Shape(way=self.way, shot=self.shot, queries=self.queries)
+
+    @property
+    def inner(self) -> Inner:
+        """The settings of learning a task."""
+        steps, rate, batches = self.inner_steps, self.inner_rate, self.inner_batches
+        return Inner(algorithm=self.algorithm, steps=steps, rate=rate, batches=batches)
+
+    def inner_of_use(self, norm: float | None) -> Inner:
+        """The settings of learning a task in use."""
+        noise = 0.0 if self.inner_noise is None else self.inner_noise.noise_multiplier
+        inner = replace(self.inner, steps=self.test_steps, batches=1)
+        return replace(inner, clipping_norm=norm, noise_multiplier=noise)
+
+
+def config_of(settings: dict[str, Any]) -> MetaConfig:
+    """The configuration from a dict of `dataclasses.asdict`."""
+    return check_settings(MetaConfig, settings, "the settings of the model")
+
+
+@dataclass(frozen=True)
+class MetaModel:
+    """Parameters to start from, and the settings of learning a task from them."""
+
+    learner: Learner
+    start: Tensor  # (P,) parameters; (2P,) with the rates of Meta-SGD
+    inner: Inner  # in use
+    card: dict[str, Any]  # its settings, data digest, privacy spent and its unit
+    frame: Frame | None = None  # for AdaClip
+    norms: tuple[float, ...] = ()  # to which this training clipped, step by step; a file does not keep them
+
+    def classify(
+        self, support: Tensor, labels: Tensor, queries: Tensor, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """(n, C, H, W) uint8 released images, (N * K,) labels, queries alike -> (Q,) int64 their labels.
+
+        Queries are normalised together (transductive): the class of one depends on the others. `generator`:
+        of the noise of Meta-Clip as published, if the model has any; None for torch's own.
+        """
+        asked = (self.learner, self.start, to_float(support), labels, self.inner)
+        learned = adapt(*asked, generator=generator, frame=self.frame)
+        with torch.no_grad():
+            return self.learner.logits(learned, to_float(queries)).argmax(1)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model as an artefact."""
+        tensors = {"start": self.start} | ({} if self.frame is None else vars(self.frame))
+        artefacts.save(path, tensors, {"kind": _KIND, **method.make_portable(self.card)})
+
+
+class _Card(artefacts.Card):
+    config: MetaConfig
+    image: artefacts.ImageShape
+    spec: method.Spec = "none"
+    made_of: artefacts.Sha256 | None = None
+    inner_norm: Annotated[float, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _computes_in_bounds(self) -> "_Card":
+        if self.config.width is not None:
+            artefacts.check_map(self.config.width, self.image)
+        return self
+
+
+def load(path: str | os.PathLike[str]) -> MetaModel:
+    """Reads a model that `MetaModel.save` wrote. Raises ArtefactError: damaged, or foreign."""
+    tensors, card = artefacts.load(path, kind=_KIND, schema=_Card)
+    if "spec" in card:
+        card["spec"] = method.protection_of(card["spec"], card.get("made_of"), path).spec
+    with method.describing(path, _KIND), no_larger_than(tensors):
+        config = config_of(card["config"])
+        learner = make_untrained(config, tuple(card["image"]))
+    framed = config.inner_noise is not None and config.inner_noise.clipping == "adaclip"
+    shapes = dict.fromkeys(("shift", "scale") if framed else (), (learner.size,))
+    shapes["start"] = (learner.size * (2 if config.algorithm == "meta-sgd" else 1),)
+    if {name: tuple(each.shape) for name, each in tensors.items()} != shapes:
+        raise ArtefactError(f"{path}: damaged: the parameters do not fit the network")
+    start, frame = tensors.pop("start"), Frame(**tensors) if framed else None
+    return MetaModel(learner, start, config.inner_of_use(card.get("inner_norm")), card, frame)
+
+
+def first_point(config: MetaConfig, learner: Learner, image: tuple[int, ...]) -> Tensor:
+    """(D,) parameters to begin with. Raises ConfigError for a start that does not fit, or cost a budget."""
+    if config.start is None:
+        start = learner.initial()
+        sgd = config.algorithm == "meta-sgd"
+        return torch.cat([start, torch.full_like(start, config.inner_rate)]) if sgd else start
+    model = load(config.start)
+    other = config_of(model.card["config"])
+    pairs = [(n, getattr(other, n), getattr(config, n)) for n in ("network", "width", "algorithm", "way")]
+    for name, theirs, ours in (*pairs, ("shape of images", list(model.card["image"]), list(image))):
+        if theirs != ours:
+            raise ConfigError(f"start={config.start}: its {name} is {theirs}, and here it is {ours}")
+    if model.card["privacy"] is not None:
+        raise ConfigError(
+            f"start={config.start}: it was trained privately, and that cost is not counted here: begin "
+            "with a model of public images"
+        )
+    return model.start
+
+
+def promise(card: dict[str, Any]) -> str:
+    """The promise of a model's card to the tasks of its training, in words."""
+    private, noise = card["privacy"], card.get("inner_noise")
+    if noise is not None:
+        stated = noise["conditional"]["gdp"]
+        epsilon = "no finite eps" if stated is None else f"eps = {stated:.3g}"
+        words = f"nothing is promised: no noise covers {noise['not_covered'][0]} (were all of these public, "
+        return f"{words}the paper's accounting would state {epsilon})"
+    if private is None:
+        return "nothing is promised to the images that it was trained on"
+    return (
+        f"eps = {round_up(private['epsilon'])} at delta = {private['delta']:g} for {private['unit']} "
+        f"({private['accountant']}, {card['steps']} steps, noise multiplier {private['noise_multiplier']:g}, "
+        f"{private['pool']} tasks); not covered: {'; '.join(private['not_covered'])}"
+    )
+
+
+def evaluate(
+    model: MetaModel,
+    data: LabelledImages,
+    *,
+    queries: int = 15,
+    episodes: int = 600,
+    target: str = "class",
+    protection: Protection | None = None,
+    seed: int = 0,
+) -> Accuracy:
+    """Mean accuracy over test tasks of the model's way and shot, images protected once each.
+
+    `data` are clean images of new classes; `protection`: None for that of the training.
+    """
+    private = model.card["privacy"] or {"classes": []}
+    if seen := set(class_digests(data.label(target))) & set(private["classes"]):
+        raise ConfigError(
+            f"{len(seen)} classes of {target!r} are among those that the model was privately trained on: how "
+            "well it does there is an answer about private images that no budget covers; test on others"
+        )
+    config = config_of(model.card["config"])
+    protection = parse(model.card["spec"]) if protection is None else protection
+    sampler = Sampler(data.label(target), Shape(way=config.way, shot=config.shot, queries=queries))
+    rows = sampler.draw(episodes, torch.Generator().manual_seed(seed))
+    drawn, tasks = rows.unique(return_inverse=True)
+    released = protection.release(data.images[drawn], seeded_noise(seed)).images()
+    scores, draws = [], torch.Generator().manual_seed(seed)
+    for task in tasks:
+        parts = tasks_of(released[task][None], config.shot).parts
+        support, known, queried, labels = (part[0] for part in parts)
+        scores.append((model.classify(support, known, queried, generator=draws) == labels).double().mean())
+    return Accuracy.over(torch.stack(scores), sampler.shape, protection.spec)
+
+
+def make_untrained(
+    config: MetaConfig, image: tuple[int, ...], seed: int = 0, device: torch.device | None = None
+) -> Learner:
+    """Makes the network of some settings for images of (C, H, W), with weights from `seed`, for a device."""
+    with initial_weights(seed):
+        width = {} if config.width is None else {"width": config.width}
+        network = NETWORKS[config.network](image, config.way, **width)
+    return Learner(network, precision=resolve(config.precision, device))
+
+
+def class_digests(label: Label) -> list[str]:
+    """Digests of the names of the classes with images: public, but not for everybody to read."""
+    names = (label.names[code].encode() for code in label.codes.unique())
+    return sorted(hashlib.sha256(name).hexdigest()[:16] for name in names)
 
 
 def train(
@@ -49,7 +319,7 @@ def train(
         data: clean images to train on; in a private run, those of the pool, whose classes are public.
         protection: protects every image anew in every task, by seeded noise: copies that stay here.
         seed: decides weights and fresh tasks; in a private run, the classes of each task. Participants and
-            noise come from the operating system there: with their seed anybody could undo the noise.
+            noise come from the operating system there: with a seed anybody could undo the noise.
         note: called at the end with a sentence if contributions were not finite, and counted as zero. It
             says neither which nor how many. No noise covers it: log it next to the data.
 
@@ -66,10 +336,9 @@ def train(
 
 
 class Training:
-    """Training under way. State: the parameters, the optimiser, and the promise of a private run.
+    """Training under way. State: `run`, whose epochs are steps, and the promise of a private run.
 
     Attributes:
-        run: the parameters and the optimiser, with the number of steps as its epochs.
         update: (D,) of the last one. A private run releases only these of its tasks: the promise covers who
             sees all of them, if it covers the policy.
         norms: to which contributions were clipped, of each step made here; empty in an open run.
@@ -93,9 +362,12 @@ class Training:
         image = tuple(data.images.shape[1:])
         self._learner = make_untrained(config, image, seed, device)
         self._start = nn.Parameter(first_point(config, self._learner, image).to(self._device))
-        pool = config, data, target, seed
-        self._promise = None if config.private is None else Promise(*pool)
-        self._task_noise = None if config.inner_noise is None else TaskNoise(*pool)
+        self._promise = None if config.private is None else Promise(config, data, target, seed)
+        self._task_noise: TaskNoise | None = None
+        if (noise := config.inner_noise) is not None:
+            drawn: dict[str, Any] = {"tasks": noise.pool_tasks, "step": config.tasks}
+            pool = deal_pool(data.label(target), config.shape, seed=seed, **drawn)
+            self._task_noise = TaskNoise(noise, pool, config.tasks, config.inner_steps)
         self._clipped = self._promise or self._task_noise
         if self._clipped is None:
             self._sampler = Sampler(data.label(target), config.shape)
@@ -105,11 +377,11 @@ class Training:
             "made_of": artefact_of(protection),
             "image": list(image),
             "target": target,
-            "data": {"name": source_name(data)},
+            "data": {"name": method.source_name(data)},
             "seed": seed,
             "transductive": True,
         }
-        more = {"kind": "meta checkpoint", "identity": self._card, "carries": self}
+        more: dict[str, Any] = {"kind": "meta checkpoint", "identity": self._card, "carries": self}
         self.run = fit.Run(nn.ParameterDict({"start": self._start}), torch.optim.Adam, **more)
 
     def step(self) -> bool:
@@ -242,29 +514,16 @@ class Training:
         return {"digest": self._data.digest, "noise": None if self._promise is None else self._promise.noise}
 
 
-def _pool_of(
-    config: MetaConfig, data: LabelledImages, target: str, seed: int, tasks: int | None
-) -> tuple[TaskPool, float]:
-    """The pool of a run, and the rate at which each of its tasks takes part in a step."""
-    pool = deal_pool(data.label(target), config.shape, seed=seed, tasks=tasks)
-    if config.tasks > len(pool):
-        raise ConfigError(
-            f"tasks={config.tasks}: the pool has {len(pool)} tasks, and a step can have no more"
-        )
-    return pool, config.tasks / len(pool)
-
-
 class Promise:
-    """The promise of a private run to the tasks of its pool. State: the account, the policy, who takes part.
-
-    All its draws come from the operating system.
-    """
+    """The promise of a private run to a pool, with secret draws. State: the account, and the policy."""
 
     def __init__(self, config: MetaConfig, data: LabelledImages, target: str, seed: int) -> None:
         private = config.private
         assert private is not None
         self._data, self._classes = data, class_digests(data.label(target))
-        self.pool, self.rate = _pool_of(config, data, target, seed, private.pool_tasks)
+        drawn: dict[str, Any] = {"tasks": private.pool_tasks, "step": config.tasks}
+        self.pool = deal_pool(data.label(target), config.shape, seed=seed, **drawn)
+        self.rate = config.tasks / len(self.pool)
         # Parsed here, so that a wrong setting fails before any image is read.
         self.policy = clipping.parse(private.clipping, private.settings)
         self._inner_noise, noise = private.inner_noise, private.noise_multiplier
@@ -338,75 +597,5 @@ class Promise:
         }
         if overlap > 1:
             grouped = [stretch.of_group(overlap) for stretch in self.account.stretches]
-            card["image_epsilon"] = finite(accounting.epsilon(grouped, self.account.delta))
+            card["image_epsilon"] = method.finite(accounting.epsilon(grouped, self.account.delta))
         return card
-
-
-class TaskNoise:
-    """Clipping and noise inside the learning of each task, as published. NOT private. State: the policy.
-
-    Source: Meta-Clip (docs/papers.md), Algorithms 1 to 3. In every step of learning a task, its gradient g
-    becomes g / max(1, |g| / C) + N(0, σ^2 C^2 I), in training and in use. The meta-update is the plain mean
-    of the contributions; its gradient reaches C through C / |g| and through the scale of the noise.
-
-    Where the paper is silent, we decided: for Reptile, whose update has no gradient of a loss, the derivative
-    by C is that of the loss of all images of the task after learning; the first epoch is a look at every task
-    of the pool, at the first parameters.
-
-    Nothing is proved: see `not_covered` of the card. `conditional` is what the paper's accounting states.
-    """
-
-    def __init__(self, config: MetaConfig, data: LabelledImages, target: str, seed: int) -> None:
-        asked = config.inner_noise
-        assert asked is not None
-        self._asked, self._tasks, self._steps = asked, config.tasks, config.inner_steps
-        self.pool, self.rate = _pool_of(config, data, target, seed, asked.pool_tasks)
-        self.sigma, self.seeks_start = asked.noise_multiplier, asked.seeks_start
-        self.policy = asked.policy(1.0)
-        self.follows_gradients = isinstance(self.policy, clipping.Quantile | clipping.AdaClip)
-
-    def begin(self, norms: Tensor) -> None:
-        """Before the first step: without a start, C is the median of the (T,) norms of the first epoch."""
-        known = norms[norms.isfinite()].double()
-        if not len(known) or not known.median() > 0:
-            raise ConfigError("the median of the first epoch's norms is not above 0: give clipping a start")
-        self.policy = self._asked.policy(float(known.quantile(0.5)))
-
-    def frame(self, size: int, device: torch.device) -> Frame | None:
-        """The coordinates of clipping P parameters: of AdaClip; the others have those of the gradients."""
-        if not isinstance(self.policy, clipping.AdaClip):
-            return None
-        return Frame(*(to_device(each.float(), device) for each in self.policy.frame(size)))
-
-    def learn(self, gradients: Tensor, noise: Tensor, slopes: Tensor) -> None:
-        """Chooses the next C; a step without tasks changes nothing.
-
-        (T, P) first inner gradients before they are clipped, if the policy follows them; (T, P) the standard
-        normal noise added to them; (T,) derivatives of the loss after learning, by C.
-        """
-        policy, sigma, count = self.policy, self.sigma, len(slopes)
-        if count and isinstance(policy, clipping.AdaClip):
-            released = (policy.clip(gradients) + sigma * noise).mean(0)
-            policy.learn(released, 0.0, sigma / math.sqrt(count))
-        elif count:
-            divisor = count if self.follows_gradients else self._tasks
-            policy.learn(gradients, policy.vote(gradients, slopes).sum().item() / divisor, sigma)
-
-    def card(self, steps: int) -> dict[str, Any]:
-        """The bound of the paper's accounting after these steps (None: infinite), and what it leaves out."""
-        stretches = [accounting.Stretch(self.sigma, self.rate, steps * self._steps)]
-        delta = self._asked.delta
-        return {
-            "clipping": self.policy.name,
-            "noise_multiplier": self.sigma,
-            "norm": self.policy.norm,
-            "pool": len(self.pool),
-            "rate": self.rate,
-            "delta": delta,
-            "epsilon": None,
-            "conditional": {k: finite(accounting.epsilon(stretches, delta, k)) for k in ("gdp", "pld")},
-            "not_covered": [
-                "the clipping norm, which follows private tasks without noise; the gradients of the queries, "
-                "which reach the meta-update without noise; and the number of tasks of a step"
-            ],
-        }
