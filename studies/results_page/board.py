@@ -4,7 +4,7 @@ import tomllib
 from typing import Any
 
 from results_page.reading import RESULTS, ROOT
-from sfumato.study import board
+from sfumato.study import board, records
 
 FILES = ("board", "board-weak", "board-undone", "board-lfw")
 SHUFFLED = "dct:way=shuffle"
@@ -27,9 +27,9 @@ def values() -> dict[str, Any]:
     answer = fixed["answer"]
     # This process does not have the package of that adversary, and needs its record alone.
     gram = next(
-        record.result
-        for record in runs["board-undone"].records
-        if (record.cell.attack, record.cell.protection) == ("gram", SHUFFLED)
+        row["result"]
+        for _, row in records.read_run(runs["board-undone"].path)
+        if (cell := row.get("cell", {})).get("attack") == "gram" and cell["protection"] == SHUFFLED
     )
     return {
         "board": {

@@ -9,7 +9,9 @@ from typing import Any
 from results_page.reading import RESULTS, ROOT
 from sfumato.dp.guarantee import SYMBOLS, round_up
 from sfumato.study import records, report
-from sfumato.study.choose import estimates, frontier, recommend
+from sfumato.study.choose.figures import Curve, Estimate, Risk, Setting
+from sfumato.study.choose.recommend import Recommendation
+from sfumato.study.choose.results import Results
 
 # What `sfumato study run` runs: a study that is added has its records collected, too.
 STUDIES = (*sorted(path.stem for path in (ROOT / "studies").glob("*.yaml") if path.stem != "example"), "demo")
@@ -72,6 +74,11 @@ class Study:
     file: dict[str, Any]
     records: list[records.Record]
 
+    @cached_property
+    def results(self) -> Results:
+        """Its figures."""
+        return Results(self.file, self.records)
+
     @property
     def title(self) -> str:
         """Of its chapter, with the seeds that are measured if there are fewer than the study says."""
@@ -96,15 +103,15 @@ class Study:
             record.digest for record in self.records
         }
 
-    @cached_property
-    def curves(self) -> dict[str, estimates.Curve]:
+    @property
+    def curves(self) -> dict[str, Curve]:
         """Maps each protection to how naming grows with the number of releases, if that was recorded."""
-        return estimates.curves(self.file, self.records)
+        return self.results.curves
 
     @property
     def episodic(self) -> bool:
         """Whether its learners are few-shot learners."""
-        return estimates.episodic(self.file)
+        return self.results.episodic
 
     @property
     def versions(self) -> dict[str, str]:
@@ -115,22 +122,22 @@ class Study:
         """What its cells took, of one kind or of all that are kept."""
         return float(sum(record.seconds for record in self.records if kind in (None, record.kind)))
 
-    @cached_property
-    def settings(self) -> list[frontier.Setting]:
+    @property
+    def settings(self) -> list[Setting]:
         """Each protection with its best learner and its strongest adversary."""
-        return frontier.frontier(self.file, self.records)
+        return self.results.settings
 
-    @cached_property
-    def recommendation(self) -> recommend.Recommendation:
+    @property
+    def recommendation(self) -> Recommendation:
         """The setting to use."""
-        return recommend.recommend(self.file, self.records)
+        return self.results.advice
 
-    @cached_property
-    def risks(self) -> dict[tuple[str, str], estimates.Risk]:
+    @property
+    def risks(self) -> dict[tuple[str, str], Risk]:
         """(protection, attack) -> how often its strongest classifier names the right person."""
-        return estimates.risks(self.file, self.records)
+        return self.results.risks
 
-    def top1(self, protection: str, attack: str) -> estimates.Estimate | None:
+    def top1(self, protection: str, attack: str) -> Estimate | None:
         """How often an attack names the right person; None where it did not run."""
         risk = self.risks.get((protection, attack))
         return risk.top1 if risk else None
@@ -162,7 +169,12 @@ class Study:
 
     def transfer(self) -> dict[str, dict[str, Any]]:
         """Protection that images have -> protection that a model was trained for -> accuracy."""
-        return {record.cell.protection: record.result["trained"] for record in self._of("transfer")}
+        rows = records.read_run(RESULTS / f"{self.name}.jsonl")
+        return {
+            row["cell"]["protection"]: row["result"]["trained"]
+            for _, row in rows
+            if row.get("kind") == "transfer"
+        }
 
     def _of(self, kind: str, **cell: str) -> Iterator[records.Record]:
         for record in self.records:
@@ -180,7 +192,8 @@ class Study:
 
 def load(path: Path) -> Study:
     """A study and its records, of a file of rows or the folder of a run."""
-    return Study(path.stem, *report.load(path))
+    results = report.load(path)
+    return Study(path.stem, results.study, results.records)
 
 
 @cache

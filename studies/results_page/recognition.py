@@ -7,7 +7,7 @@ from typing import Any
 from results_page.figures import Interval, mean_of
 from results_page.reading import Row, record, records
 from sfumato.base.proportions import wilson
-from sfumato.study.choose.estimates import classifier_in_words
+from sfumato.study.choose.figures import classifier_in_words
 
 MEASURES = ("mse", "psnr", "ssim", "squeezenet", "semsim")
 SPECS = ("none", "pixelize:cell=4", "dp-pix:cell=4,epsilon=3")

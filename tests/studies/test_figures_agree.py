@@ -12,8 +12,7 @@ import pytest
 from kept import studies, study
 from results_page import engine
 
-from sfumato.study.choose import frontier
-from sfumato.study.choose.estimates import Risk
+from sfumato.study.choose.figures import Risk
 
 # The adversary of a paper alone, whose sentences it judges: nothing is recommended by it.
 PAPERS = {"lfw-published-named"}
@@ -27,11 +26,10 @@ def people_of(study: engine.Study) -> str:
 
 def strongest(study: engine.Study) -> dict[str, Risk]:
     """Protection -> the strongest adversary who was tried; a trained one is another in every study."""
-    settings = frontier.frontier(study.file, study.records)
     trained = ("mask", "feature", "code", "answer")
     return {
         each.protection: each.risk
-        for each in settings
+        for each in study.settings
         if each.risk is not None and each.protection.partition(":")[0] not in trained
     }
 
