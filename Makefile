@@ -133,7 +133,7 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/clipping.py
 	$(BIN)/sfumato study run studies/lfw-smile-strengths.yaml
 	$(BIN)/sfumato study run studies/fer-mask-keep.yaml
-	for world in faces lfw lfw-both lfw-small cmu; do $(BIN)/python studies/features.py $$world || exit 1; done
+	for world in lfw-small cmu; do $(BIN)/python studies/features.py $$world || exit 1; done
 	$(BIN)/sfumato study run studies/lfw-acc-priv.yaml
 	$(BIN)/python studies/unpack.py cifar10 ../shared/data runs/data/cifar10
 	$(BIN)/python studies/inversion.py

@@ -4,7 +4,7 @@
     python studies/clipping.py --only meta-sgd   # of comparisons whose names begin so
     studies/accelerator/run.sh OUT --only papers   # at less noise, too: `sweep`
 
-Algorithms 1 to 3 literally (`sfumato.learn.meta.training`), on Omniglot at 14x14: a task is learned in as many steps
+Algorithms 1 to 3 literally (`sfumato.learn.inner_noise`), on Omniglot at 14x14: a task is learned in as many steps
 in use as in training, and noise is what the paper's accounting (GDP, by the package dp_accounting) states for epsilon and
 all noisy steps, with 16 of 10,000 tasks a step. Nothing is proved of it. C is fixed, or the median of the first
 gradients, or is learned as the paper does, or in its logarithm, from each start; AdaClip has no C. The rates of C and the
@@ -34,7 +34,8 @@ from sfumato.data import LabelledImages, omniglot
 from sfumato.dp import accounting
 from sfumato.dp.accounting import Stretch
 from sfumato.learn import meta
-from sfumato.learn.meta import InnerNoise, MetaConfig
+from sfumato.learn.inner_noise import InnerNoise
+from sfumato.learn.meta import MetaConfig
 from sfumato.learn.tasks import TaskPool
 
 ROOT = "runs/data/omniglot"
@@ -64,9 +65,7 @@ class Comparison:
     epsilon: float | None
     seed: int
     steps: int = STEPS
-    multiplier: float | None = (
-        None  # of the noise, in place of that of an epsilon: no epsilon is stated of it
-    )
+    multiplier: float | None = None  # of the noise, in place of an epsilon: none is stated of it
 
     @property
     def name(self) -> str:
@@ -82,34 +81,16 @@ class Comparison:
         if self.epsilon is not None:
             multiplier = of_gdp(self.epsilon, TASKS / POOL, STEPS * inner_steps)
         noise = InnerNoise(
-            noise_multiplier=multiplier,
-            clipping=policy[0],
-            settings=policy[1],
-            pool_tasks=POOL,
-            delta=DELTA,
+            noise_multiplier=multiplier, clipping=policy[0], settings=policy[1], pool_tasks=POOL, delta=DELTA
         )
-        return MetaConfig(
-            algorithm=self.algorithm,
-            shot=self.shot,
-            queries=5,
-            steps=self.steps,
-            tasks=TASKS,
-            test_steps=inner_steps,
-            inner_noise=noise,
-            meta_rate=META_RATE,
-            **own,
-        )
+        about = {"algorithm": self.algorithm, "shot": self.shot, "steps": self.steps, **own}
+        usual = {"queries": 5, "tasks": TASKS, "test_steps": inner_steps, "meta_rate": META_RATE}
+        return MetaConfig(inner_noise=noise, **about, **usual)
 
 
 CHOICES = {algorithm: Comparison(algorithm, 1, BUDGETS[0], 0, SHORT) for algorithm in RATES}
-FEW = (
-    "fixed at 0.3",
-    "fixed at 1",
-    "fixed at 3",
-    "meta-clip",
-    "in the logarithm",
-    "in the logarithm from 0.1",
-)
+_NORMS = ("fixed at 0.3", "fixed at 1", "fixed at 3")
+FEW = (*_NORMS, "meta-clip", "in the logarithm", "in the logarithm from 0.1")
 # What is compared with which seeds, in the order of its worth. Six seeds tell two points apart, three do not.
 COMPARED: tuple[tuple[tuple[str, int, float], tuple[int, ...], tuple[str, ...]], ...] = (
     (("maml", 1, BUDGETS[0]), SEEDS, ("fixed at *", "adaclip", *EVERY)),
@@ -129,9 +110,9 @@ def of_gdp(epsilon: float, rate: float, steps: int) -> float:
 
 
 @cache
-def omniglot_at(side: int, rotations: bool) -> LabelledImages:
-    """The characters, of some size."""
-    return omniglot(ROOT, size=side, rotations=rotations)
+def characters() -> LabelledImages:
+    """Omniglot, small."""
+    return omniglot(ROOT, size=SIDE, rotations=True)
 
 
 def candidates(algorithm: str) -> dict[str, dict[str, Policy]]:
@@ -147,9 +128,15 @@ def candidates(algorithm: str) -> dict[str, dict[str, Policy]]:
     return found | {"adaclip": {f"{largest:g}": ("adaclip", {"largest": largest}) for largest in LARGEST}}
 
 
+def short(tried: dict[str, dict[str, Policy]]) -> dict[str, Policy]:
+    """Candidates, by their policy and setting."""
+    return {f"{name} {value}": each for name, settings in tried.items() for value, each in settings.items()}
+
+
+@cache
 def chosen(algorithm: str) -> dict[str, Policy]:
     """What was tried with the highest accuracy on validation characters; that of MAML for what was not."""
-    found = {} if algorithm == "maml" else chosen("maml")
+    found = {} if algorithm == "maml" else dict(chosen("maml"))
     for name, settings in candidates(algorithm).items() if algorithm in CHOICES else ():
         found[name] = best_of(CHOICES[algorithm], name, settings)
     return found
@@ -180,8 +167,8 @@ class Beside(meta.Training):
     drawn: dict[str, tuple[int, Tensor]]
 
     def _once(self, what: str, make: Callable[[], Tensor]) -> Tensor:
-        if self.drawn.get(what, (-1,))[0] != self.done:
-            self.drawn[what] = self.done, make()
+        if self.drawn.get(what, (-1,))[0] != self.run.epoch:
+            self.drawn[what] = self.run.epoch, make()
         return self.drawn[what][1]
 
     def _normal(self, tasks: int, generator: torch.Generator) -> Tensor:
@@ -194,8 +181,8 @@ class Beside(meta.Training):
         """Leaves out what accounting states: at little noise it is infinite, and takes ten seconds a time."""
         noise = self._task_noise
         assert noise is not None
-        unstated = {"gdp": None, "pld": None}
-        noise.card = lambda _: {"norm": noise.policy.norm, "epsilon": None, "conditional": unstated}  # type: ignore[method-assign]
+        nothing = {"epsilon": None, "conditional": {"gdp": None, "pld": None}}
+        noise.card = lambda _: {"norm": noise.policy.norm, **nothing}  # type: ignore[method-assign]
 
 
 def sweep(
@@ -206,34 +193,30 @@ def sweep(
     choice, best = replace(about, steps=max(4, steps * SHORT // STEPS)), {}
     for name, settings in candidates("maml").items():
         if any(fnmatchcase(name, each) for each in names):
-            measure(choice, {f"{name} {value}": policy for value, policy in settings.items()}, device)
+            measure(choice, short({name: settings}), device)
             best[name] = best_of(choice, name, settings)
     measure(about, policies(best, names), device)
 
 
 def measure(comparison: Comparison, policies: dict[str, Policy], device: torch.device) -> None:
     """Train every policy that has no record, test on characters that nothing was trained on, and write the records."""
+    known = set(RECORDS)
     names = {name: f"{comparison.name}, {name}" for name in policies}
-    if all(name in RECORDS for name in names.values()):
+    if known.issuperset(names.values()):
         return
-    loaded, drawn, trainings = omniglot_at(SIDE, True), {}, {}
-    ways: dict[str, list[float]] = {name: [] for name in policies if names[name] not in RECORDS}
+    loaded, drawn, trainings = characters(), {}, {}
+    ways: dict[str, list[float]] = {name: [] for name in policies if names[name] not in known}
+    clean, seed = protect.parse("none"), comparison.seed
     for name in ways:
-        trainings[name] = Beside(
-            loaded.split("train"),
-            protect.parse("none"),
-            comparison.config(policies[name]),
-            "class",
-            comparison.seed,
-            device=device,
-        )
+        config = comparison.config(policies[name])
+        trainings[name] = Beside(loaded.split("train"), clean, config, "class", seed, device=device)
         trainings[name].drawn = drawn
         if comparison.epsilon is None:
             trainings[name].state_nothing()
 
     def accuracy(name: str, split: str, episodes: int) -> tuple[float, float]:
         model, asked = trainings[name].model(), loaded.split(split)
-        found = meta.evaluate(model, asked, queries=QUERIES, episodes=episodes, seed=comparison.seed)
+        found = meta.evaluate(model, asked, queries=QUERIES, episodes=episodes, seed=seed)
         return round(found.mean, 5), round(found.half_width, 5)
 
     quarter = comparison.steps // 4
@@ -247,6 +230,7 @@ def measure(comparison: Comparison, policies: dict[str, Policy], device: torch.d
     for name, training in trainings.items():
         mean, half_width = accuracy(name, "test", EPISODES)
         moved = (*training.norms[:: max(1, comparison.steps // 50)], training.norms[-1])
+        made_by = {"threads": torch.get_num_threads(), "version": sfumato.__version__, "data": loaded.digest}
         RECORDS[names[name]] = {
             **asdict(comparison),
             "network": PAPERS,
@@ -256,9 +240,7 @@ def measure(comparison: Comparison, policies: dict[str, Policy], device: torch.d
             "accuracy": mean,
             "half_width": half_width,
             "test": {"episodes": EPISODES, "queries": QUERIES},
-            "threads": torch.get_num_threads(),
-            "version": sfumato.__version__,
-            "data": loaded.digest,
+            **made_by,
             "noise": training.model().card["inner_noise"],
             "norms": [float(f"{norm:.3g}") for norm in moved],
         }
@@ -272,12 +254,7 @@ def main() -> None:
     options = asked.parse_args()
     device = torch.device(options.device)
     for algorithm, choice in CHOICES.items():
-        short = {
-            f"{name} {value}": policy
-            for name, settings in candidates(algorithm).items()
-            for value, policy in settings.items()
-        }
-        measure(choice, short, device)
+        measure(choice, short(candidates(algorithm)), device)
     for about, seeds, names in COMPARED:
         for seed in seeds:
             comparison = Comparison(*about, seed)

@@ -20,7 +20,8 @@ import argparse
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from sfumato import artefacts
 from sfumato.base.hardware import autocast, resolve
 from sfumato.base.settings import configure
 from sfumato.data import LabelledImages, faces, glyphs
-from sfumato.data.labelled import Label, split_by_class, without_pixels
+from sfumato.data.labelled import Label, split_by_class
 from sfumato.data.worlds.drawing import PATTERNS, between, coverage, pattern, sensor_noise, uniforms
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
@@ -72,34 +73,23 @@ _Batch = tuple[Tensor, int, Mapping[str, Tensor]]  # images, how often they are 
 
 @dataclass(frozen=True, kw_only=True)
 class StartConfig:
-    """How the start is trained; the defaults made the one that is shipped.
+    """How the start is trained; the defaults made the one that is shipped."""
 
-    Attributes:
-        things, people, characters: how many are drawn of each world.
-        epochs, steps, batch: `steps` batches of `batch` images an epoch.
-        learning_rate: of Adam, at its highest: it rises over the first 200 steps, and falls along a cosine.
-        protected: the share of batches that are released by a protection.
-        world: the seed of what is drawn, kept apart from the worlds that studies use.
-        precision: see `sfumato.base.hardware`.
-    """
-
-    things: int = 1200
+    things: int = 1200  # drawn
     people: int = 500
     characters: int = 600
     epochs: int = 30
-    steps: int = 400
+    steps: int = 400  # of an epoch, a batch each
     batch: int = 192
-    learning_rate: float = 3e-3
-    protected: float = 0.4
-    world: int = 1_000_003
-    precision: str = "auto"
+    learning_rate: float = 3e-3  # of Adam, at its highest: it rises over 200 steps, and falls along a cosine
+    protected: float = 0.4  # the share of batches that are released by a protection
+    world: int = 1_000_003  # the seed of what is drawn, kept apart from the worlds that studies use
+    precision: str = "auto"  # see `sfumato.base.hardware`
 
     def __post_init__(self) -> None:
         for name in ("things", "people", "characters"):
-            if getattr(self, name) < 40:
-                raise ConfigError(
-                    f"{name}={getattr(self, name)}: at least 40, so that 5 are left to validate"
-                )
+            if (count := getattr(self, name)) < 40:
+                raise ConfigError(f"{name}={count}: at least 40, so that 5 are left to validate")
         for name in ("epochs", "steps", "batch"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
@@ -111,11 +101,7 @@ class StartConfig:
 
 
 class Start(nn.Module):
-    """A Conv-4 that learns from drawn worlds. State: its weights.
-
-    Attributes:
-        card: what is known of its making.
-    """
+    """A Conv-4 that learns from drawn worlds. State: its weights, and the card of their making."""
 
     def __init__(self, card: dict[str, Any]) -> None:
         super().__init__()
@@ -149,28 +135,18 @@ def train(
 ) -> Start:
     """Draw the worlds, train on them, and return the encoder as of the best epoch.
 
-    The best is that which best tells new things apart, 5-way 5-shot by prototypes, in clear.
-
-    Args:
-        config: see StartConfig.
-        seed: decides weights and order. The same seed, machine and thread count repeat a run.
-        checkpoint, progress: see fit.fit.
-
-    Raises:
-        ArtefactError: the checkpoint belongs to another run.
+    The best is that which best tells new things apart, 5-way 5-shot by prototypes, in clear. The same seed, machine and
+    thread count repeat a run. See fit.fit for checkpoint and progress; one of another run raises ArtefactError.
     """
     worlds = _drawn(config)
     with initial_weights(seed):
         settings = {**asdict(config), "precision": resolve(config.precision)}
         drawn = {name: world.digest for name, world in worlds.items()}
         model = Start({"config": settings, "precision": settings["precision"], "drawn": drawn, "seed": seed})
-        heads = nn.ModuleDict(
-            {
-                f"{name} {label}": nn.Linear(64 * _MAPS**2, len(world.labels[label].names))
-                for name, world in worlds.items()
-                for label in world.labels
-            }
-        )
+        heads = nn.ModuleDict()
+        for name, world in worlds.items():
+            for label, known in world.labels.items():
+                heads[f"{name} {label}"] = nn.Linear(64 * _MAPS**2, len(known.names))
     train_of = {name: world.split("train") for name, world in worlds.items()}
     judge = _Judge(worlds["scenes"].split("validation"))
     run = Run(model, adam(config.learning_rate), kind="start checkpoint", identity=model.card, beside=heads)
@@ -205,18 +181,16 @@ def train(
     return model
 
 
+@cache
 def _drawn(config: StartConfig) -> dict[str, LabelledImages]:
     """The three worlds, in colour."""
     seed = config.world
     letters = glyphs(classes=config.characters, drawers=16, size=_SIDE, seed=seed)
+    people = {"identities": config.people, "headwear": config.people}
     return {
         "scenes": scenes(things=config.things, images_per_thing=30, size=_SIDE, seed=seed),
-        "faces": faces(
-            identities=config.people, images_per_identity=24, headwear=config.people, size=_SIDE, seed=seed
-        ),
-        "glyphs": LabelledImages(
-            letters.name, letters.images.expand(-1, 3, -1, -1), letters.labels, letters.splits
-        ),
+        "faces": faces(**people, images_per_identity=24, size=_SIDE, seed=seed),
+        "glyphs": replace(letters, images=letters.images.expand(-1, 3, -1, -1)),
     }
 
 
@@ -297,55 +271,24 @@ class _Judge:
 
 
 def scenes(
-    *,
-    things: int = 500,
-    images_per_thing: int = 20,
-    backgrounds: int = 40,
-    size: int = 64,
-    seed: int = 0,
-    drawn: bool = True,
+    *, things: int = 500, images_per_thing: int = 20, backgrounds: int = 40, size: int = 64, seed: int = 0
 ) -> LabelledImages:
     """Things, each in front of several kinds of background; the background is independent of the thing.
 
-    The world is fixed by its seed; a larger one begins with the things of a smaller one. Its splits hold
-    whole things.
-
-    Args:
-        things: how many kinds of thing.
-        images_per_thing: how many images of each.
-        backgrounds: how many kinds of background: colours and textures of the clutter.
-        size: the side of the images in pixels, 16 to 256.
-        seed: of the world.
-        drawn: False for labels and splits alone: the images have a shape, and no pixels.
+    The world is fixed by its seed; a larger one begins with the things of a smaller one.
 
     Returns:
         (things * images_per_thing, 3, size, size) images, by thing, labelled `class` and `background`,
-        split into train, validation and test.
-
-    Raises:
-        ConfigError: a number that cannot work.
+        split into train, validation and test, which hold whole things.
     """
-    for name, count in {
-        "things": things,
-        "images_per_thing": images_per_thing,
-        "backgrounds": backgrounds,
-    }.items():
-        if count < 1:
-            raise ConfigError(f"scenes: {name} is at least 1, got {count}: ask for more")
-    if not 16 <= size <= 256:
-        raise ConfigError(f"scenes: size is 16 to 256 pixels, got {size}: draw at 64 and resize")
-    if seed < 0:
-        raise ConfigError(f"scenes: seed is at least 0, got {seed}: a world is named by a whole number")
     codes = torch.arange(things).repeat_interleave(images_per_thing)
     looks = uniforms(seed, "things", things, 1 + _PARTS * _LAYER)
     kinds = uniforms(seed, "backgrounds", backgrounds, 12)
     whims = uniforms(seed, f"views, {images_per_thing} each", len(codes), 24 + (_CLUTTER + 1) * _LAYER)
     behind = (whims[:, 0] * backgrounds).long()
-    images = without_pixels(len(codes), 3, size)
-    if drawn:
-        images = torch.empty_like(images, device="cpu")
-        for rows in torch.split(torch.arange(len(codes)), max(1, _CHUNK_PIXELS // size**2)):
-            images[rows] = _draw(looks[codes[rows]], kinds[behind[rows]], whims[rows], size)
+    images = torch.empty(len(codes), 3, size, size, dtype=torch.uint8)
+    for rows in torch.arange(len(codes)).split(max(1, _CHUNK_PIXELS // size**2)):
+        images[rows] = _draw(looks[codes[rows]], kinds[behind[rows]], whims[rows], size)
     labels = {
         "class": Label(codes, tuple(f"thing-{i:04d}" for i in range(things))),
         "background": Label(behind, tuple(f"background-{i:03d}" for i in range(backgrounds))),
@@ -355,38 +298,26 @@ def scenes(
 
 @dataclass(frozen=True)
 class _Layer:
-    """A textured shape of each of B images. (B,) each, unless said otherwise.
+    """A textured shape of each of B images. (B,) each, unless said otherwise."""
 
-    Attributes:
-        x, y: its middle.
-        frame: (B, 4), rows of the matrix from the plane to the shape's own axes.
-        radii: (B, 2) half-width and half-height.
-        norm: (B, 3) shares of a diamond, an ellipse and a box.
-        taper: how much narrower it is above than below.
-        hole: the share of it that is cut out, or -1.
-        pattern: (B, 6) row of PATTERNS.
-        waves: (B, 4), see `drawing.pattern`.
-        colours: (B, 2, 3).
-    """
-
-    x: Tensor
+    x: Tensor  # its middle
     y: Tensor
-    frame: Tensor
-    radii: Tensor
-    norm: Tensor
-    taper: Tensor
-    hole: Tensor
-    pattern: Tensor
-    waves: Tensor
-    colours: Tensor
+    frame: Tensor  # (B, 4), rows of the matrix from the plane to the shape's own axes
+    radii: Tensor  # (B, 2) half-width and half-height
+    norm: Tensor  # (B, 3) shares of a diamond, an ellipse and a box
+    taper: Tensor  # how much narrower it is above than below
+    hole: Tensor  # the share of it that is cut out, or -1
+    pattern: Tensor  # (B, 6) row of PATTERNS
+    waves: Tensor  # (B, 4), see `drawing.pattern`
+    colours: Tensor  # (B, 2, 3)
 
 
 def _layer(u: Tensor, *, x: Tensor, y: Tensor, radius: Tensor) -> _Layer:
     """(B, 19) numbers in [0, 1) and the given values -> a layer."""
     angle = math.tau * u[:, 0]
     norm = u[:, 3:6].square()
-    waves_angle = math.tau * u[:, 9]
     waves = between(0.8, 4.5, u[:, 10].square()) / radius.clamp(min=0.15)
+    lengths = torch.stack([waves, waves * between(0.6, 1.6, u[:, 12])], 1)
     return _Layer(
         x=x,
         y=y,
@@ -396,9 +327,7 @@ def _layer(u: Tensor, *, x: Tensor, y: Tensor, radius: Tensor) -> _Layer:
         taper=torch.where(u[:, 6] < 0.5, torch.zeros(()), between(-0.9, 0.9, u[:, 7])),
         hole=torch.where(u[:, 8] < 0.85, -torch.ones(()), between(0.35, 0.75, (u[:, 8] - 0.85) / 0.15)),
         pattern=PATTERNS[(u[:, 11] * len(PATTERNS)).long()],
-        waves=torch.cat(
-            [_turn(waves_angle)[:, :2], torch.stack([waves, waves * between(0.6, 1.6, u[:, 12])], 1)], 1
-        ),
+        waves=torch.cat([_turn(math.tau * u[:, 9])[:, :2], lengths], 1),
         colours=_mute(u[:, 13:19].view(-1, 2, 3)),
     )
 

@@ -44,10 +44,7 @@ RUNS = Path("runs/features")
 SEEDS = (0, 1, 2, 3, 4, 5)
 LAST = "conv7"
 RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
-NORM, VARIANCES = (
-    3.0,
-    (1.0, 4.0, 9.0, 36.0),
-)  # of clipped features, and of the noise of each number, with a proof
+NORM, VARIANCES = 3.0, (1.0, 4.0, 9.0, 36.0)  # of clipped features, and of their noise, with a proof
 AMONG = (100, 10_000)  # equally likely people, of whom it is said what is proved of naming one
 BETAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 ALLOWED = 0.005  # of validation accuracy that privacy may cost
@@ -57,31 +54,24 @@ DENSE = 4  # photographs of a person who is known
 
 @dataclass(frozen=True)
 class World:
-    """Where images come from.
-
-    Attributes:
-        load: all of them.
-        sets: of attributes, under the name that tables give them.
-        known: attribute -> the classes that count. Images of other classes are in no training and no accuracy, and
-            adversaries look for those who are on them all the same.
-        variants: that are compared.
-        widths: of the attribute network, if not those of FULL.
-    """
+    """Where images come from."""
 
     load: Callable[[], LabelledImages]
-    sets: dict[str, tuple[str, ...]]
+    sets: dict[str, tuple[str, ...]]  # of attributes, under the name that tables give them
+    # Attribute -> the classes that count. Images of other classes are in no training and no accuracy, and
+    # adversaries look for those who are on them all the same.
     known: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    variants: tuple[str, ...] = ("simple", "dpfe")
-    widths: tuple[int, ...] | None = None
+    variants: tuple[str, ...] = ("simple", "dpfe")  # that are compared
+    widths: tuple[int, ...] | None = None  # of the attribute network, if not those of FULL
 
 
 def _lfw(size: int, widths: tuple[int, ...] | None = None) -> World:
     return World(
         lambda: data.load("table:runs/data/lfw/attributes.csv", size=size),
         {"G": ("gender",)},
-        known={"gender": ("female", "male")},
-        variants=("simple", "dpfe", "log-rank"),
-        widths=widths,
+        {"gender": ("female", "male")},
+        ("simple", "dpfe", "log-rank"),
+        widths,
     )
 
 
@@ -107,20 +97,6 @@ FULL = FeatureConfig(attribute_epochs=16, simple_epochs=4, private_epochs=8)
 SMALL = FeatureConfig(widths=(2, 2, 8, 8, 8, 8, 16), attribute_epochs=1, simple_epochs=1, private_epochs=1)
 
 
-@dataclass(frozen=True)
-class Part:
-    """One model that is measured."""
-
-    attributes: str
-    cut: str
-    variant: str
-
-    @property
-    def name(self) -> str:
-        """Of its record."""
-        return f"{self.attributes}-{self.cut}-{self.variant}"
-
-
 class Study:
     """One world and one seed. State: the models that were trained."""
 
@@ -130,16 +106,14 @@ class Study:
         self.world = WORLDS[name]
         self._name, self._scale, self._seed, self._records, self._device = name, scale, seed, records, device
         loaded = self.world.load()
-        self.train, self.validation, self._test = (
-            loaded.split(split) for split in ("train", "validation", "test")
-        )
-        self.train, self.validation = (self.labelled(split) for split in (self.train, self.validation))
+        self.train, self.validation = (self.labelled(loaded.split(each)) for each in ("train", "validation"))
+        self._test = loaded.split("test")
         codes = self._test.label("identity").codes
         self._known, self._asked = reidentify.split_gallery(codes, gallery=10, probes=10, seed=seed)
         # A density needs several photographs of a person.
         several = codes[self._known].bincount(minlength=int(codes.max()) + 1) >= DENSE
         self._known, self._asked = (rows[several[codes[rows]]] for rows in (self._known, self._asked))
-        self._models: dict[tuple[str, str, str, float], FeatureModel] = {}
+        self._models: dict[tuple[str, str, float], FeatureModel] = {}
 
     def labelled(self, images: LabelledImages) -> LabelledImages:
         """Those whose attributes are all known."""
@@ -154,21 +128,18 @@ class Study:
 
     def run(self) -> None:
         """Measure what has no record yet."""
-        for part in [
-            Part(name, LAST, variant) for name, variant in product(self.world.sets, self.world.variants)
-        ]:
-            row = f"{self._name}-{self._seed}-{part.name}"
+        for attributes, variant in product(self.world.sets, self.world.variants):
+            row = f"{self._name}-{self._seed}-{attributes}-{LAST}-{variant}"
             if row in self._records:
                 continue
-            betas = self.betas(part.attributes)
+            betas = self.betas(attributes)
             started = time.perf_counter()
-            model = self.model(part, betas.get(part.variant, 0.0))
+            model = self.model(attributes, variant, betas.get(variant, 0.0))
+            part = {"attributes": attributes, "cut": LAST, "variant": variant}
+            about = {"world": self._name, "seed": self._seed, "part": part, "beta": betas.get(variant)}
             self._records[row] = {
-                "world": self._name,
-                "seed": self._seed,
-                "part": asdict(part),
-                "beta": betas.get(part.variant),
-                "network": private_feature.evaluate(self.network(part.attributes), self.labelled(self._test)),
+                **about,
+                "network": private_feature.evaluate(self.network(attributes), self.labelled(self._test)),
                 "seconds": {"training": round(time.perf_counter() - started, 1)},
                 "threads": torch.get_num_threads(),
                 "config": model.card["config"],
@@ -181,24 +152,26 @@ class Study:
 
     def network(self, attributes: str) -> FeatureModel:
         """The attribute network that others begin with."""
-        return self._once(Part(attributes, LAST, "network"), 0.0, lambda: None)
+        return self._once(attributes, "network", 0.0, lambda: None)
 
-    def model(self, part: Part, beta: float) -> FeatureModel:
+    def model(self, attributes: str, variant: str, beta: float = 0.0) -> FeatureModel:
         """A model, begun from the one before it."""
-        if part.variant == "simple":
-            return self._once(part, 0.0, lambda: self.network(part.attributes))
-        return self._once(part, beta, lambda: self.model(replace(part, variant="simple"), 0.0))
+        if variant == "simple":
+            return self._once(attributes, variant, 0.0, lambda: self.network(attributes))
+        return self._once(attributes, variant, beta, lambda: self.model(attributes, "simple"))
 
-    def _once(self, part: Part, beta: float, begin: Callable[[], FeatureModel | None]) -> FeatureModel:
-        key = (part.attributes, part.cut, part.variant, beta)
+    def _once(
+        self, attributes: str, variant: str, beta: float, begin: Callable[[], FeatureModel | None]
+    ) -> FeatureModel:
+        key = attributes, variant, beta
         if key not in self._models:
-            config = replace(self._scale, cut=part.cut, variant=part.variant, beta=beta)
+            config = replace(self._scale, cut=LAST, variant=variant, beta=beta)
             if self.world.widths and self._scale is FULL:
                 config = replace(config, widths=self.world.widths)
             self._models[key] = private_feature.train(
                 self.train,
                 config,
-                targets=self.world.sets[part.attributes],
+                targets=self.world.sets[attributes],
                 sensitive="identity",
                 validation=self.validation,
                 begin=begin(),
@@ -211,15 +184,13 @@ class Study:
         """Variant -> how much privacy weighs: chosen on validation images by this seed."""
         row = f"{self._name}-{self._seed}-{attributes}-betas"
         if row not in self._records:
-            simple = _mean(self.model(Part(attributes, LAST, "simple"), 0.0).card["accuracies"])
+            simple = _mean(self.model(attributes, "simple").card["accuracies"])
             tried, chosen = {}, {}
             for variant in [each for each in self.world.variants if each != "simple"]:
-                models = [self.model(Part(attributes, LAST, variant), beta) for beta in BETAS]
-                accuracies = dict(
-                    zip(BETAS, [_mean(model.card["accuracies"]) for model in models], strict=True)
-                )
-                tried[variant] = {str(beta): found for beta, found in accuracies.items()}
-                chosen[variant] = choose_beta(accuracies, simple)
+                models = {beta: self.model(attributes, variant, beta) for beta in BETAS}
+                found = {beta: _mean(model.card["accuracies"]) for beta, model in models.items()}
+                tried[variant] = {str(beta): accuracy for beta, accuracy in found.items()}
+                chosen[variant] = choose_beta(found, simple)
             self._records[row] = {"seed": self._seed, "simple": simple, "tried": tried, "chosen": chosen}
         return dict(self._records[row]["chosen"])
 
@@ -231,32 +202,23 @@ class Study:
         features = model.features(self._test.images)
         curve, bounded = [], []
         for ratio in RATIOS:
-            copies = COPIES if ratio else 1  # without noise they would be the same
-            released = torch.stack([self._noisy(model, features, ratio, copy) for copy in range(copies)])
-            curve.append({"ratio": ratio, **self._judged(model, released)})
+            drawn = [seeded_noise(seed_of(self._seed, copy, round(1000 * ratio))) for copy in range(COPIES)]
+            copies = drawn if ratio else drawn[:1]  # without noise they would be the same
+            released = [noisy(features, model.device.covariance, noise, ratio=ratio) for noise in copies]
+            curve.append({"ratio": ratio, **self._judged(model, torch.stack(released))})
         for variance in () if "log-rank" in self.world.variants else VARIANCES:
             draws = seeded_noise(seed_of(self._seed, round(1000 * variance)))
-            released = torch.stack(
-                [clip_and_noise(features, draws, norm=NORM, variance=variance) for _ in range(COPIES)]
-            )
+            released = [clip_and_noise(features, draws, norm=NORM, variance=variance) for _ in range(COPIES)]
             proved = guarantee_of_clipped(norm=NORM, variance=variance, pixels=1)
-            bounded.append(
-                {
-                    "norm": NORM,
-                    "noise": variance,
-                    "rho": proved.value,
-                    "proved": {str(n): proved.naming(candidates=n).chance for n in (people, *AMONG)},
-                    **self._judged(model, released),
-                }
-            )
-        return {
-            "curve": curve,
-            "bounded": bounded,
-            "people": people,
+            chances = {str(n): proved.naming(candidates=n).chance for n in (people, *AMONG)}
+            about = {"norm": NORM, "noise": variance, "rho": proved.value, "proved": chances}
+            bounded.append({**about, **self._judged(model, torch.stack(released))})
+        counts = {
             "labelled": len(self._rows(self._test)),
             "known": len(self._known),
             "asked": len(self._asked),
         }
+        return {"curve": curve, "bounded": bounded, "people": people, **counts}
 
     def _judged(self, model: FeatureModel, released: Tensor) -> dict[str, Any]:
         """What (R, N, d) releases of the test images keep, and what each adversary makes of them."""
@@ -268,18 +230,14 @@ class Study:
         ours, theirs = released[:, self._known].flatten(0, 1), released[0, self._asked]
         columns = torch.searchsorted(known.unique(), asked)
         adversaries = {"density": log_rank.judge_features(ours, known, theirs, asked)}
-        for adversary in reidentify.FEATURE_ADVERSARIES:
-            guesses = reidentify.log_posteriors(ours, known, theirs, adversary=adversary, seed=self._seed)
-            adversaries[adversary] = log_rank.judge(guesses, columns)
+        for name in reidentify.FEATURE_ADVERSARIES:
+            guesses = reidentify.log_posteriors(ours, known, theirs, adversary=name, seed=self._seed)
+            adversaries[name] = log_rank.judge(guesses, columns)
         return {
             "accuracies": private_feature.evaluate(model, everyone, released[:, labelled].flatten(0, 1)),
             "strongest": min(adversaries, key=lambda each: adversaries[each].lrp),
             "adversaries": {name: asdict(found) for name, found in adversaries.items()},
         }
-
-    def _noisy(self, model: FeatureModel, features: Tensor, ratio: float, copy: int) -> Tensor:
-        draws = seeded_noise(seed_of(self._seed, copy, round(1000 * ratio)))
-        return noisy(features, model.device.covariance, draws, ratio=ratio)
 
 
 def choose_beta(accuracies: dict[float, float], simple: float) -> float:

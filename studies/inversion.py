@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 from gradient_defences import add_gaussian, add_laplacian, clip_and_noise, dp_sgd_epsilon, prune
-from reconstruction import NARROW
 from rows import RESULTS, Rows, make
 from torch import Tensor, nn
 from torch.nn import functional
@@ -31,26 +30,23 @@ from torch.nn import functional
 from sfumato import data, images, protect
 from sfumato.assess import similarity
 from sfumato.attack import exact
-from sfumato.attack.gradient_inversion import (
-    DLG,
-    IDLG,
-    INVERTING_GRADIENTS,
-    Inversion,
-    InversionConfig,
-    invert,
-    invert_all,
-)
+from sfumato.attack import gradient_inversion as searches
+from sfumato.attack.gradient_inversion import DLG, IDLG, INVERTING_GRADIENTS, Inversion, InversionConfig
 from sfumato.attack.victim import ThreatModel, share
 from sfumato.data import LabelledImages
 from sfumato.errors import DataError
 from sfumato.learn import classifier
 from sfumato.learn.augmentation import mixup
 from sfumato.learn.classifier import ClassifierConfig
+from sfumato.networks import ConvNet8
+from sfumato.networks.classifiers import CLASSIFIERS
 
 RECORDS = Rows(RESULTS / "inversion.jsonl")
 RUNS = Path("runs/inversion")
 SEED = 0
 SHAPE = (3, 32, 32)
+NARROW = "convnet8-16"  # of 64 filters it takes 20 minutes an image
+CLASSIFIERS[NARROW] = partial(ConvNet8, width=16)
 VICTIMS = {
     "lenet": ClassifierConfig(network="lenet", epochs=20),
     NARROW: ClassifierConfig(network=NARROW, epochs=15, flips=True, shifts=2),
@@ -103,19 +99,10 @@ def rows() -> tuple[Tensor, Tensor]:
     return attacked, order[~torch.isin(order, attacked)]
 
 
-def pixels(at: Tensor) -> tuple[Tensor, Tensor]:
-    """(N, 3, 32, 32) float images and (N,) labels."""
+def pixels(count: int, *, others: bool = False) -> tuple[Tensor, Tensor]:
+    """The first of the images that are attacked, (N, 3, 32, 32) float, and (N,) labels; or of the others."""
+    at = rows()[others][:count]
     return images.to_float(cifar().images[at]), cifar().label("class").codes[at]
-
-
-def attacked(count: int) -> tuple[Tensor, Tensor]:
-    """The first of the images that are attacked, and their labels."""
-    return pixels(rows()[0][:count])
-
-
-def others(count: int) -> tuple[Tensor, Tensor]:
-    """The first of the others."""
-    return pixels(rows()[1][:count])
 
 
 def victim(network: str, state: str, scale: Scale) -> tuple[nn.Module, dict[str, Any]]:
@@ -128,9 +115,8 @@ def victim(network: str, state: str, scale: Scale) -> tuple[nn.Module, dict[str,
     path = RUNS / f"{network}-{config.epochs}.safetensors"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        classifier.train(
-            cifar().split("train"), protect.parse("none"), config, target="class", seed=SEED
-        ).save(path)
+        seen = cifar().split("train")
+        classifier.train(seen, protect.parse("none"), config, target="class", seed=SEED).save(path)
     model = classifier.load(path)
     accuracy = classifier.evaluate(model, cifar().split("test"), target="class")
     facts = {"network": network, "config": asdict(config), "accuracy": accuracy.mean}
@@ -150,36 +136,30 @@ def rebuild(
 ) -> list[Inversion]:
     """Invert gradients of one image each."""
     threat = ThreatModel(shape=SHAPE, **knows)
-    return invert_all(model, shared, [threat] * len(shared), config, at_once=at_once, seed=SEED)
+    return searches.invert_all(model, shared, [threat] * len(shared), config, at_once=at_once, seed=SEED)
 
 
 def near(originals: Tensor, rebuilt: Tensor) -> dict[str, Any]:
-    """How near images are, one by one. PSNR is at most 200, which stands for images that are equal: JSON has no infinity."""
+    """How near images are. PSNR is at most 200, which stands for images that are equal: JSON has no infinity."""
     psnr = similarity.psnr(originals, rebuilt).clamp(max=200)
-    middle = {
-        "median_psnr": psnr.median().item(),
-        "mean_psnr": psnr.mean().item(),
-        "least_psnr": psnr.min().item(),
-    }
+    means = {"median_psnr": psnr.median(), "mean_psnr": psnr.mean(), "least_psnr": psnr.min()}
+    middle = {name: value.item() for name, value in means.items()}
     return {"images": len(originals), "psnr": psnr.tolist(), **middle}
 
 
 def judged(originals: Tensor, found: list[Inversion], labels: Tensor) -> dict[str, Any]:
     """How near reconstructions are, what they cost, and how many labels are right."""
     rebuilt = torch.cat([each.images for each in found])
-    return {
-        **near(originals, rebuilt),
-        "ssim": similarity.ssim(originals, rebuilt).tolist(),
-        "costs": [each.cost for each in found],
-        "labels_right": int((torch.cat([each.labels for each in found]) == labels).sum()),
-    }
+    right = int((torch.cat([each.labels for each in found]) == labels).sum())
+    like = {**near(originals, rebuilt), "ssim": similarity.ssim(originals, rebuilt).tolist()}
+    return {**like, "costs": [each.cost for each in found], "labels_right": right}
 
 
 def choose(
     model: nn.Module, config: InversionConfig, *, count: int, at_once: int
 ) -> tuple[InversionConfig, dict[str, Any]]:
     """The weight of total variation that is best on other images, by their mean PSNR, and all that were tried."""
-    pictures, labels = others(count)
+    pictures, labels = pixels(count, others=True)
     shared = one_by_one(model, pictures, labels)
     tried = {}
     for weight in WEIGHTS:
@@ -204,66 +184,44 @@ def by_lbfgs(config: InversionConfig, scale: Scale) -> dict[str, Any]:
     """DLG or iDLG on LeNet. An image on which no start stays finite is counted, and judged by no figure."""
     model, facts = victim("lenet", "untrained", scale)
     config = replace(config, steps=scale.lbfgs)
-    pictures, labels = attacked(scale.attacked)
+    pictures, labels = pixels(scale.attacked)
     found, kept = [], []
     for number, shared in enumerate(one_by_one(model, pictures, labels)):
         try:
-            found.append(invert(model, shared, ThreatModel(shape=SHAPE), config, seed=SEED + number))
+            found.append(searches.invert(model, shared, ThreatModel(shape=SHAPE), config, seed=SEED + number))
         except DataError:
             continue
         kept.append(number)
-    return {
-        "victim": facts,
-        "config": asdict(config),
-        "attempted": len(pictures),
-        "finite": len(kept),
-        **judged(pictures[kept], found, labels[kept]),
-    }
+    about = {"victim": facts, "config": asdict(config), "attempted": len(pictures), "finite": len(kept)}
+    return {**about, **judged(pictures[kept], found, labels[kept])}
 
 
-def on_lenet(restarts: int, scale: Scale) -> dict[str, Any]:
-    """Inverting gradients on LeNet; with restarts on the first of the same images."""
-    model, facts = victim("lenet", "untrained", scale)
-    config, chosen = choose_on_lenet(scale)
-    config = replace(config, restarts=restarts)
-    pictures, labels = attacked(scale.restarted if restarts > 1 else scale.attacked)
-    found = rebuild(model, one_by_one(model, pictures, labels), config)
-    return {
-        "victim": facts,
-        "config": asdict(config),
-        "chosen": chosen,
-        **judged(pictures, found, labels),
-    }
-
-
-def on_deep(network: str, state: str, scale: Scale) -> dict[str, Any]:
-    """Inverting gradients on a deep network, one image at a time, which is as fast as a batch."""
+def searched(network: str, state: str, restarts: int, scale: Scale) -> dict[str, Any]:
+    """Inverting gradients; with restarts on the first of the same images. Deep networks are no faster in batches."""
     model, facts = victim(network, state, scale)
-    config = replace(INVERTING_GRADIENTS, steps=scale.choosing_steps)
-    config, chosen = choose(model, config, count=scale.chosen_on, at_once=1)
-    config = replace(config, steps=scale.deep_steps)
-    pictures, labels = attacked(scale.deep)
-    found = rebuild(model, one_by_one(model, pictures, labels), config, at_once=1)
-    return {
-        "victim": facts,
-        "state": state,
-        "config": asdict(config),
-        "chosen": chosen,
-        **judged(pictures, found, labels),
-    }
+    if network == "lenet":
+        config, chosen = choose_on_lenet(scale)
+        own, count, at_once = {}, scale.restarted if restarts > 1 else scale.attacked, scale.attacked
+    else:
+        config = replace(INVERTING_GRADIENTS, steps=scale.choosing_steps)
+        config, chosen = choose(model, config, count=scale.chosen_on, at_once=1)
+        own, count, at_once = {"state": state}, scale.deep, 1
+        config = replace(config, steps=scale.deep_steps)
+    config, (pictures, labels) = replace(config, restarts=restarts), pixels(count)
+    found = rebuild(model, one_by_one(model, pictures, labels), config, at_once=at_once)
+    about = {"victim": facts, **own, "config": asdict(config), "chosen": chosen}
+    return {**about, **judged(pictures, found, labels)}
 
 
 def inverted_first_layer(scale: Scale) -> dict[str, Any]:
     """What the first layer of a plain network of linear layers gives away, without any search."""
     with torch.random.fork_rng():
         torch.manual_seed(SEED)
-        model = nn.Sequential(
-            nn.Flatten(), nn.Linear(math.prod(SHAPE), 256), nn.ReLU(), nn.Linear(256, 10)
-        ).eval()
-    pictures, labels = attacked(scale.attacked)
-    rebuilt = torch.cat(
-        [exact.recover_one(model, shared, SHAPE) for shared in one_by_one(model, pictures, labels)]
-    )
+        layers = [nn.Flatten(), nn.Linear(math.prod(SHAPE), 256), nn.ReLU(), nn.Linear(256, 10)]
+    model = nn.Sequential(*layers).eval()
+    pictures, labels = pixels(scale.attacked)
+    shared = one_by_one(model, pictures, labels)
+    rebuilt = torch.cat([exact.recover_one(model, each, SHAPE) for each in shared])
     return near(pictures, rebuilt.clamp(0, 1))
 
 
@@ -277,11 +235,9 @@ def pruned(model: nn.Module, pictures: Tensor, labels: Tensor, *, of: float) -> 
 
 def norms_of_others(model: nn.Module) -> tuple[Tensor, int]:
     """The norms of gradients of other images, and how many entries a gradient has."""
-    gradients = [
-        torch.cat([tensor.flatten() for tensor in each.values()])
-        for each in one_by_one(model, *others(KNOWN))
-    ]
-    return torch.stack([each.norm() for each in gradients]).double(), gradients[0].numel()
+    shared = one_by_one(model, *pixels(KNOWN, others=True))
+    flat = [torch.cat([tensor.flatten() for tensor in each.values()]) for each in shared]
+    return torch.stack([each.norm() for each in flat]).double(), flat[0].numel()
 
 
 def noisy(
@@ -325,10 +281,7 @@ DEFENCES: dict[str, tuple[Callable[..., tuple[list[Gradients], float]], str]] = 
         for name, add in (("gaussian", add_gaussian), ("laplacian", add_laplacian))
         for times in (0.1, 1.0, 10.0)
     },
-    **{
-        f"dp-sgd {multiplier:g}": (partial(private, multiplier=multiplier), "noise")
-        for multiplier in (0.1, 1.0)
-    },
+    **{f"dp-sgd {noise:g}": (partial(private, multiplier=noise), "noise") for noise in (0.1, 1.0)},
     "mixup": (mixed, "labels"),
 }
 ACCOUNTED = {"rate": 0.01, "steps": 1000, "delta": 1e-5}
@@ -343,7 +296,7 @@ def defended(name: str, scale: Scale) -> dict[str, Any]:
     model, facts = victim("lenet", "untrained", scale)
     config, chosen = choose_on_lenet(scale)
     config = replace(config, steps=scale.defended)
-    pictures, labels = attacked(max(4, scale.attacked * 4 // 5))
+    pictures, labels = pixels(max(4, scale.attacked * 4 // 5))
     defence, knows = DEFENCES[name]
     shared, noise = defence(model, pictures, labels)
     knowledge: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {"knows nothing of them": ({}, {})}
@@ -356,39 +309,26 @@ def defended(name: str, scale: Scale) -> dict[str, Any]:
         for times in (1, 10):
             weight = times * config.total_variation
             found = rebuild(model, shared, replace(config, total_variation=weight, **settings), **told)
-            attacks.append(
-                {"adversary": adversary, "total_variation": weight, **judged(pictures, found, labels)}
-            )
+            said = judged(pictures, found, labels)
+            attacks.append({"adversary": adversary, "total_variation": weight, **said})
     kind, _, strength = name.partition(" ")
-    accounted = (
-        {"epsilon": dp_sgd_epsilon(noise_multiplier=float(strength), **ACCOUNTED), **ACCOUNTED}
-        if kind == "dp-sgd"
-        else {}
-    )  # type: ignore[arg-type]
-    return {
-        "victim": facts,
-        "defence": name,
-        "kind": kind,
-        "config": asdict(config),
-        "chosen": chosen,
-        "noise": noise,
-        "attacks": attacks,
-        "strongest": max(range(len(attacks)), key=lambda place: attacks[place]["mean_psnr"]),
-        **accounted,
-    }
+    accounted: dict[str, Any] = {}
+    if kind == "dp-sgd":
+        accounted = {"epsilon": dp_sgd_epsilon(noise_multiplier=float(strength), **ACCOUNTED), **ACCOUNTED}  # type: ignore[arg-type]
+    about = {"victim": facts, "defence": name, "kind": kind, "config": asdict(config), "chosen": chosen}
+    strongest = max(range(len(attacks)), key=lambda place: attacks[place]["mean_psnr"])
+    return {**about, "noise": noise, "attacks": attacks, "strongest": strongest, **accounted}
 
 
 PARTS: dict[str, Callable[[Scale], dict[str, Any]]] = {
     "first-layer": inverted_first_layer,
-    "lenet-1": partial(on_lenet, 1),
+    "lenet-1": partial(searched, "lenet", "untrained", 1),
     **{f"defence-{name.replace(' ', '-')}": partial(defended, name) for name in DEFENCES},
     "dlg": partial(by_lbfgs, DLG),
     "idlg": partial(by_lbfgs, IDLG),
-    "lenet-16": partial(on_lenet, 16),
+    "lenet-16": partial(searched, "lenet", "untrained", 16),
     **{
-        f"{network}-{state}": partial(on_deep, network, state)
-        for network in (NARROW, "resnet20")
-        for state in STATES
+        f"{net}-{state}": partial(searched, net, state, 1) for net in (NARROW, "resnet20") for state in STATES
     },
 }
 

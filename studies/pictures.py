@@ -1,5 +1,7 @@
 """Draw the pictures of the docs: the worlds, faces under protections, what is kept at what risk, a report.
 
+Those of embeddings, features, norms, masks and reconstructions are kept, and were drawn by scripts of commit 2f64c651.
+
 python studies/pictures.py [the Chromium or Chrome that photographs the report; default: chromium]
 """
 
@@ -10,11 +12,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from statistics import fmean, median
 from typing import Any
 
 import results
-import tables
 import torch
 from drawn_start import scenes
 from matplotlib.figure import Figure
@@ -23,8 +23,8 @@ from PIL import Image
 from sfumato import data, images
 from sfumato.cli.data import contact_sheet
 from sfumato.study import report, vocabulary
-from sfumato.study.report.charts.drawing import axes_of, style
-from sfumato.study.report.charts.labels import place_labels
+from sfumato.study.choose.results import Results
+from sfumato.study.report.charts import axes_of, place_labels, style
 
 PICTURES = Path(__file__).parents[1] / "docs" / "images"
 # One face of the demo: as it is, at three strengths of protections of pixels, and as a code.
@@ -60,48 +60,12 @@ def frontier_picture(name: str, path: Path) -> None:
                 arrows.append((x, y, end, y))
                 axes.annotate(str(last.releases), (end, y), fontsize=7, color=colour, va="bottom")
             labels.append((x, y, spec, colour, 4.0))
-        axes.set_xlabel(
-            "people named by the strongest adversary, % (arrow: from as many releases as it says)"
-        )
+        arrow_says = "arrow: from as many releases as it says"
+        axes.set_xlabel(f"people named by the strongest adversary, % ({arrow_says})")
         axes.set_ylabel("answers that stay right, %")
         axes.set_xlim(0, 105)
         axes.margins(y=0.12)
         place_labels(figure, axes, labels, arrows)
-        figure.savefig(path, facecolor="white", metadata={"Date": None})
-
-
-# How C moves -> its colour; of the policies that follow it by its derivative.
-NORMS = {
-    "meta-clip": vocabulary.VERMILION,
-    "in the logarithm": vocabulary.BLACK,
-    "in the logarithm from 0.1": vocabulary.BLUE,
-    "in the logarithm from 10": vocabulary.GREEN,
-}
-
-
-def norms_picture(path: Path) -> None:
-    """C in the course of training, of each policy that learns it and each seed, beside the best fixed norm."""
-    where = {"algorithm": "maml", "shot": 1, "epsilon": 9.02, "network": "4 layers fully connected"}
-    known = tables.rows(["clipping"], "inner", where)
-    fixed = [row for row in known if row["role"] == "best fixed"]
-    with style():
-        figure, axes = axes_of(8.4, 4.2)
-        for policy, colour in NORMS.items():
-            runs = [row for row in known if row["policy"] == policy]
-            kept = 100 * fmean(row["accuracy"] for row in runs)
-            name = policy if " from " in policy else f"{policy} from the median"
-            for i, row in enumerate(runs):
-                steps = [*range(0, row["steps"], row["steps"] // 50), row["steps"]]
-                label = f"{name}: {kept:.1f}%" if i == 0 else None
-                axes.plot(steps, row["norms"], color=colour, linewidth=1, alpha=0.8, label=label)
-        kept, best = 100 * fmean(row["accuracy"] for row in fixed), fixed[0]["last"]
-        label = f"the best fixed norm, {best:g}: {kept:.1f}%"
-        axes.axhline(best, color=vocabulary.BLACK, linestyle="--", linewidth=1, label=label)
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.set_xlabel("steps of training")
-        axes.set_ylabel("C")
-        axes.legend(title="answers that are right")
         figure.savefig(path, facecolor="white", metadata={"Date": None})
 
 
@@ -110,11 +74,8 @@ def strengths_picture(name: str, path: Path) -> None:
     study = results.study(name)
     assert study is not None
     settings = {setting.protection: setting for setting in study.settings}
-    examples = {
-        record.cell.protection: record.result.examples[FACE]
-        for record in study.records
-        if record.kind == "examples"
-    }
+    shown = [record for record in study.records if record.kind == "examples"]
+    examples = {record.cell.protection: record.result.examples[FACE] for record in shown}
     with style():
         figure = Figure(figsize=(12.4, 2.9))
         *places, looked_up = figure.subplots(1, len(STRENGTHS) + 1)
@@ -127,25 +88,24 @@ def strengths_picture(name: str, path: Path) -> None:
             axes.set_title("original" if spec == "none" else spec, fontsize=9.5)
             named = f"{100 * risk.top1.value:.0f}% of people named\nfrom one{_later(study, spec)}"
             colour = vocabulary.BLUE if risk.top1.value < 0.05 else vocabulary.VERMILION
-            axes.text(0.5, -0.08, named, transform=axes.transAxes, ha="center", va="top", color=colour)
+            _write(axes, -0.08, named, colour)
             kept = f"{100 * accuracy.value:.0f}% of hats right"
-            axes.text(0.5, -0.31, kept, transform=axes.transAxes, ha="center", va="top")
+            _write(axes, -0.31, kept)
         _frame(looked_up)
         looked_up.set_box_aspect(1)
         looked_up.set_title("that code in an answer table", fontsize=9.5)
-        for height, words, colour in (
-            (0.55, "nothing is sent", vocabulary.BLACK),
-            (-0.08, "named as by guessing,\nfrom any number", vocabulary.BLUE),
-            (-0.31, kept, vocabulary.BLACK),
-        ):
-            looked_up.text(
-                *(0.5, height, words), transform=looked_up.transAxes, ha="center", va="top", color=colour
-            )
+        _write(looked_up, 0.55, "nothing is sent")
+        _write(looked_up, -0.08, "named as by guessing,\nfrom any number", vocabulary.BLUE)
+        _write(looked_up, -0.31, kept)
         figure.subplots_adjust(left=0.01, right=0.99, top=0.92, bottom=0.26, wspace=0.06)
         figure.savefig(path, dpi=160, facecolor="white", metadata={"Software": None})
 
 
-def _later(study: results.Study, spec: str) -> str:
+def _write(axes: Any, height: float, words: str, colour: str = vocabulary.BLACK) -> None:
+    axes.text(0.5, height, words, transform=axes.transAxes, ha="center", va="top", color=colour)
+
+
+def _later(study: Results, spec: str) -> str:
     """How often people are named from the most releases that were looked at."""
     last = study.curves[spec].points[-1] if spec in study.curves else None
     return f", {100 * last.named.value:.0f}% from {last.releases}" if last else ""
@@ -182,29 +142,6 @@ def report_picture(name: str, path: Path, browser: str) -> None:
         subprocess.run([browser, *flags, page.as_uri()], check=True, capture_output=True, timeout=120)
 
 
-def features_picture(world: str, path: Path) -> None:
-    """Accuracy against log-rank privacy as noise grows."""
-    figure = Figure(figsize=(7, 4.5), dpi=110, layout="constrained")
-    axes = figure.subplots()
-    points = tables.rows(["features"], "points", {"world": world, "attributes": "G", "release": "as it is"})
-    for color, cut in enumerate(tables.CUTS):
-        for variant, line in (("dpfe", "-o"), ("simple", ":s")):
-            model = [row for row in points if (row["cut"], row["variant"]) == (cut, variant)]
-            ratios = tables.grouped(model, ["ratio"]).values()
-            accuracies, privacy = (
-                [fmean(tables.column(at, of)) for at in ratios] for of in ("accuracy", "lrp")
-            )
-            label = (
-                f"{cut}, {variant}: {median(tables.column(model, 'device.costs.device.milliseconds')):.2f} ms"
-            )
-            axes.plot(accuracies, privacy, line, color=f"C{color}", markersize=4, label=label)
-    axes.axhline(points[0]["guessing"], color="0.5", linestyle="--", linewidth=1, label="blind guessing")
-    axes.set_xlabel("accuracy, as noise grows from right to left")
-    axes.set_ylabel("log-rank privacy, strongest adversary")
-    axes.legend(fontsize=8, frameon=False)
-    figure.savefig(path, metadata={"Software": None})
-
-
 def main() -> None:
     """Write docs/images/*."""
     browser = sys.argv[1] if len(sys.argv) > 1 else "chromium"
@@ -219,9 +156,6 @@ def main() -> None:
     frontier_picture("lfw-hats", PICTURES / "frontier.svg")
     strengths_picture("demo", PICTURES / "strengths.png")
     report_picture("demo", PICTURES / "report.png", browser)
-    for name in ("faces", "lfw"):
-        features_picture(name, PICTURES / f"features-{name}.png")
-    norms_picture(PICTURES / "norms.svg")
 
 
 if __name__ == "__main__":

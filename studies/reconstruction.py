@@ -18,7 +18,7 @@ form from linear layers (Table 1), or searched for, by iDLG and Inverting Gradie
 other data sets alone, of images that were read in closed form.
 
 Records are studies/results/reconstruction.jsonl; images and models lie under runs/reconstruction. The records that are kept are of
-commit 2f64c651, which had judges of public weights as well, SemSim by the stages of a network, with other margins and backbones.
+commit 2f64c651, which had judges of public weights as well, deep victims, SemSim by the stages of a network, with other margins and backbones.
 """
 
 import argparse
@@ -55,8 +55,6 @@ from sfumato.learn import classifier, semsim
 from sfumato.learn.augmentation import apply
 from sfumato.learn.classifier import ClassifierConfig, ClassifierModel
 from sfumato.learn.semsim import SemSimConfig
-from sfumato.networks import ConvNet8
-from sfumato.networks.classifiers import CLASSIFIERS
 from sfumato.study.records import write_json
 
 RECORDS, RUNS = Rows(RESULTS / "reconstruction.jsonl"), Path("runs/reconstruction")
@@ -64,8 +62,6 @@ SQUEEZENET = Path("../shared/data/weights/squeezenet1_0_imagenet_deepcomp.npz")
 IMAGES, FEW = 16, 4  # originals of each victim, and to try it out
 SIZE, SEED, SEEDS = 32, 0, (0, 1, 2)
 CLASSES = 20  # those with most images
-NARROW = "convnet8-16"  # of 64 filters it takes 20 minutes an image
-CLASSIFIERS[NARROW] = partial(ConvNet8, width=16)
 PROXY = "proxy annotators"
 
 
@@ -74,41 +70,23 @@ PROXY = "proxy annotators"
 
 @dataclass(frozen=True)
 class Source:
-    """Where images come from.
+    """Where images come from."""
 
-    Attributes:
-        load: all of them.
-        label: what a victim classifies.
-        classes: those that are told apart; none for the CLASSES with most images.
-        parts: splits that are trained on and tested on; None: a quarter of each class is tested.
-        same: whether judges are asked if two images show the same, in place of what an image shows.
-        flips: whether a mirrored image is of the same class.
-    """
-
-    load: Callable[[], LabelledImages]
-    label: str = "class"
-    classes: tuple[str, ...] = ()
-    parts: tuple[str, str] | None = None
-    same: bool = False
-    flips: bool = True
-
-
-def _table(name: str) -> Callable[[], LabelledImages]:
-    return lambda: data.load(f"table:runs/data/{name}/table.csv", size=SIZE)
+    label: str = "class"  # what a victim classifies
+    classes: tuple[str, ...] = ()  # that are told apart; none for the CLASSES with most images
+    parts: tuple[str, str] | None = None  # trained on and tested on; None: a quarter of each class is tested
+    same: bool = False  # whether judges are asked if two images show the same, in place of what one shows
+    flips: bool = True  # whether a mirrored image is of the same class
 
 
 # Classes of objects are those that a linear layer on SqueezeNet tells apart on TRAINING images of this size.
 _OBJECTS = ("Faces", "accordion", "brain", "buddha", "camera", "car_side", "ceiling_fan", "cellphone")
 SOURCES = {
-    "cifar10": Source(
-        _table("cifar10"), classes=("automobile", "frog", "horse", "ship"), parts=("train", "test")
-    ),
-    "caltech101": Source(_table("caltech101"), classes=_OBJECTS),
-    "lfw": Source(_table("lfw"), label="identity", same=True),
-    "fer": Source(_table("fer"), label="emotion", parts=("train", "test")),
-    "omniglot": Source(
-        lambda: data.load("omniglot:runs/data/omniglot", size=SIZE, rotations=False), flips=False
-    ),
+    "cifar10": Source(classes=("automobile", "frog", "horse", "ship"), parts=("train", "test")),
+    "caltech101": Source(classes=_OBJECTS),
+    "lfw": Source(label="identity", same=True),
+    "fer": Source(label="emotion", parts=("train", "test")),
+    "omniglot": Source(flips=False),
 }
 
 
@@ -116,7 +94,10 @@ SOURCES = {
 def parts(name: str) -> tuple[LabelledImages, LabelledImages]:
     """Training and test images of the classes that are told apart, with the label "class"."""
     source = SOURCES[name]
-    loaded = source.load()
+    if name == "omniglot":
+        loaded = data.load("omniglot:runs/data/omniglot", size=SIZE, rotations=False)
+    else:
+        loaded = data.load(f"table:runs/data/{name}/table.csv", size=SIZE)
     label = loaded.label(source.label)
     if source.classes:
         chosen = torch.tensor([label.names.index(each) for each in source.classes])
@@ -131,11 +112,10 @@ def parts(name: str) -> tuple[LabelledImages, LabelledImages]:
     else:
         usable = order[torch.isin(label.codes[order], chosen)]
         rows = [usable[torch.isin(usable, loaded.splits[part])] for part in source.parts]
+    names = [[label.names[code] for code in label.codes[each]] for each in rows]
     train, test = (
-        LabelledImages(
-            name, loaded.images[each], {"class": label_of([label.names[code] for code in label.codes[each]])}
-        )
-        for each in rows
+        LabelledImages(name, loaded.images[each], {"class": label_of(named)})
+        for each, named in zip(rows, names, strict=True)
     )
     return train, test
 
@@ -181,9 +161,9 @@ def panel(name: str, runs: Path) -> dict[str, ClassifierModel]:
 
 def _names_rightly(model: ClassifierModel, shown: LabelledImages) -> Tensor:
     """(N,) bool."""
-    said = [model.classes[code] for code in model.classify(shown.images).tolist()]
-    label = shown.label("class")
-    return torch.tensor([each == label.names[code] for each, code in zip(said, label.codes, strict=True)])
+    said, label = model.classify(shown.images).tolist(), shown.label("class")
+    pairs = zip(said, label.codes, strict=True)
+    return torch.tensor([model.classes[code] == label.names[truth] for code, truth in pairs])
 
 
 def answers(name: str, originals: LabelledImages, others: Tensor, runs: Path) -> Tensor:
@@ -205,37 +185,23 @@ HELD, SEEN = 100, 400  # training images that say when training stops, and that 
 # Weight of total variation, chosen on other images of CIFAR-10: behind a trained LeNet and ConvNet8 0.001, 0.01 and
 # 0.1 give 13.8, 16.6 and 16.1 dB, and 12.7, 14.9 and 16.9.
 VARIATION = 1e-2
-# Network -> how long it is trained at most, and after how many epochs in which nothing rose it stops.
-EPOCHS = {"lenet": (150, 25), NARROW: (20, 6)}
+EPOCHS, PATIENCE = 150, 25  # of training at most, and those after which it stops if nothing rose
 
 
 @dataclass(frozen=True, kw_only=True)
 class Victim:
-    """Whose gradients are attacked, and by whom.
+    """Whose gradients are attacked, and by whom."""
 
-    Attributes:
-        network: "lenet", "convnet8-16", "resnet20", or "linear": layers that are read in closed form.
-        trained: until flat, or not at all.
-        policy: of images that are trained on and shared.
-        noise: Gaussian, on what is shared, in units of the root mean square of its entries.
-        pruned: share of the entries of each tensor that are not shared.
-        levels: steps of each sign to which entries are rounded, of each tensor's largest; 0 for none.
-        batch: images behind one gradient.
-        pooled: side in pixels of cells whose mean is all that the first layer sees.
-        idlg: iterations of iDLG.
-        steps: of inverting gradients, where it is not iDLG.
-    """
-
-    network: str
-    trained: bool = False
-    policy: str = "none"
-    noise: float = 0.0
-    pruned: float = 0.0
-    levels: int = 0
-    batch: int = 1
-    pooled: int = 1
-    idlg: int = 0
-    steps: int = 0
+    network: str  # "lenet", or "linear": layers that are read in closed form
+    trained: bool = False  # until flat
+    policy: str = "none"  # of images that are trained on and shared
+    noise: float = 0.0  # Gaussian, in units of the root mean square of what is shared
+    pruned: float = 0.0  # share of the entries of each tensor that are not shared
+    levels: int = 0  # steps of each sign to which entries are rounded, of each tensor's largest; 0 for none
+    batch: int = 1  # images behind one gradient
+    pooled: int = 1  # side in pixels of cells whose mean is all that the first layer sees
+    idlg: int = 0  # iterations of iDLG
+    steps: int = 0  # of inverting gradients, where it is not iDLG
 
     @property
     def attack(self) -> str:
@@ -280,18 +246,6 @@ VICTIMS = {
         Victim(network="lenet", policy=_TRANSFORMED, idlg=150),
     ),
 }
-# Deep networks, of which minutes show nothing: attacked on one data set.
-DEEP = {
-    "lfw": (
-        *(Victim(network=NARROW, trained=trained, steps=30) for trained in (False, True)),
-        Victim(network="resnet20", steps=30),
-    )
-}
-
-
-def attacked(name: str, attack: str) -> tuple[Victim, ...]:
-    """The victims of a data set."""
-    return VICTIMS[attack] + (DEEP.get(name, ()) if attack == SEARCHED else ())
 
 
 def model_of(name: str, victim: Victim, runs: Path) -> tuple[nn.Module, ClassifierModel | None]:
@@ -327,15 +281,13 @@ def _train(name: str, victim: Victim, path: Path) -> None:
     train, _ = parts(name)
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(SEED))
     held = min(HELD, len(train) // 5)
-    epochs, patience = EPOCHS[victim.network]
     config = ClassifierConfig(
-        network=victim.network, epochs=epochs, patience=patience, batch=64, policy=victim.policy,
-        flips=SOURCES[name].flips, shifts=2 if victim.network != "lenet" else 0,
+        network=victim.network, epochs=EPOCHS, patience=PATIENCE, batch=64, policy=victim.policy,
+        flips=SOURCES[name].flips,
     )  # fmt: skip
     seen, held_out = train.rows(order[held : held + SEEN]), train.rows(order[:held])
-    classifier.train(
-        seen, protect.parse("none"), config, target="class", validation=held_out, seed=SEED
-    ).save(path)
+    clean = protect.parse("none")
+    classifier.train(seen, clean, config, target="class", validation=held_out, seed=SEED).save(path)
 
 
 def shared_of(
@@ -384,15 +336,11 @@ def rebuild(name: str, victim: Victim, originals: LabelledImages, runs: Path) ->
     knows = ThreatModel(shape=shape)  # type: ignore[arg-type]
     if not victim.idlg:
         config = replace(INVERTING_GRADIENTS, steps=victim.steps, total_variation=VARIATION)
-        many = len(shared) if victim.network == "lenet" else 1  # deep networks are no faster in batches
-        inverted = invert_all(network, shared, [knows] * len(shared), config, at_once=many, seed=SEED)
+        inverted = invert_all(network, shared, [knows] * len(shared), config, at_once=len(shared), seed=SEED)
         return images.to_uint8(torch.cat([each.images for each in inverted])), 0
     config = replace(IDLG, steps=victim.idlg)
-    rebuilt, failed = _each(
-        shared,
-        lambda number, gradient: invert(network, gradient, knows, config, seed=SEED + number).images,
-        shape,
-    )
+    search = partial(invert, network, knows=knows, config=config)
+    rebuilt, failed = _each(shared, lambda at, gradient: search(gradient, seed=SEED + at).images, shape)
     return images.to_uint8(rebuilt), failed
 
 
@@ -432,10 +380,9 @@ def _made(folder: Path) -> Path:
 def _prepare(name: str, count: int, runs: Path) -> dict[str, Any]:
     """Choose judges and originals."""
     train, test = parts(name)
+    right = answers(name, test, test.images, runs)
     if SOURCES[name].same:  # who compares sees an image beside itself
-        right = torch.ones(len(panel(name, runs)), len(test), dtype=torch.bool)
-    else:
-        right = answers(name, test, test.images, runs)
+        right = torch.ones_like(right)
     recognised = right.double().mean(0) > 0.5
     return {
         "annotators": PROXY,
@@ -466,7 +413,7 @@ def choose(test: LabelledImages, recognised: Tensor, count: int) -> list[int]:
 def _attack(name: str, attack: str, originals: LabelledImages, runs: Path) -> dict[str, Any]:
     """Attack every victim, let the judges answer, and measure."""
     victims, said = {}, []
-    for victim in attacked(name, attack):
+    for victim in VICTIMS[attack]:
         facts = _rebuilt(name, victim, originals, runs)
         shown = read_pairs(name, attack, victim.name, len(originals), runs)
         by_judge = answers(name, originals, images.to_uint8(shown[1]), runs)
@@ -495,20 +442,16 @@ def _rebuilt(name: str, victim: Victim, originals: LabelledImages, runs: Path) -
 def _measure(originals: Tensor, others: Tensor) -> dict[str, Any]:
     """The mean of every measure that is not learned; of sets the Fréchet distance."""
     compared = Perceptual.of_squeezenet(SQUEEZENET).compare(originals, others)
-    each = {
-        # At most 100 dB, which stands for images that are equal.
-        "psnr": similarity.psnr(originals, others).clamp(max=100),
-        "mse": similarity.mse(originals, others),
-        "ssim": similarity.ssim(originals, others),
-        "squeezenet": compared.distances,
-    }
+    measures = (similarity.mse, similarity.ssim)
+    each = {measure.__name__: measure(originals, others) for measure in measures}
+    # At most 100 dB, which stands for images that are equal.
+    each |= {"psnr": similarity.psnr(originals, others).clamp(max=100), "squeezenet": compared.distances}
+    scores = {name: values.mean().item() for name, values in each.items()}
     try:
         apart: float | None = frechet_distance(compared.originals, compared.others).distance
     except DataError:
         apart = None
-    return {
-        "scores": {measure: values.mean().item() for measure, values in each.items()} | {"frechet": apart}
-    }
+    return {"scores": scores | {"frechet": apart}}
 
 
 def read_pairs(name: str, attack: str, victim: str, count: int, runs: Path) -> tuple[Tensor, Tensor]:
@@ -530,18 +473,13 @@ def judgements(names: Sequence[str], records: Mapping[str, Any], runs: Path) -> 
     sets = []
     for name in names:
         judged = records[f"{name}-{READ}"]["victims"]
-        victims = {each.name: judged[each.name] for each in attacked(name, READ)}  # in the order of the draws
+        victims = {each.name: judged[each.name] for each in VICTIMS[READ]}  # in the order of the draws
         pairs = [read_pairs(name, READ, victim, each["items"], runs) for victim, each in victims.items()]
-        originals = images.to_uint8(pairs[0][0])
-        sets.append(
-            semsim.Judgements(
-                originals,
-                images.to_uint8(torch.cat([others for _, others in pairs])),
-                torch.arange(len(originals)).repeat(len(pairs)),
-                torch.tensor([each["who"] for each in victims.values()]).flatten(),
-                f"{name} ({PROXY})",
-            )
-        )
+        both = pairs[0][0], torch.cat([others for _, others in pairs])
+        originals, rebuilt = map(images.to_uint8, both)
+        of = torch.arange(len(originals)).repeat(len(pairs))
+        who = torch.tensor([each["who"] for each in victims.values()]).flatten()
+        sets.append(semsim.Judgements(originals, rebuilt, of, who, f"{name} ({PROXY})"))
     return semsim.combine(sets, size=SIZE)
 
 
@@ -551,23 +489,18 @@ def learn(name: str, names: Sequence[str], seed: int, records: Rows, runs: Path)
     trained = semsim.train(known, PUBLISHED, seed=seed)
     model, scores = SemSim(trained.network, card=trained.card), {}
     for attack in ATTACKS:
-        victims = records[f"{name}-{attack}"]["victims"]
-        scores[attack] = {
-            victim: [
-                round(apart, 4)
-                for apart in model.distance(*read_pairs(name, attack, victim, each["items"], runs)).tolist()
-            ]
-            for victim, each in victims.items()
-        }
+        scores[attack] = {}
+        for victim, each in records[f"{name}-{attack}"]["victims"].items():
+            apart = model.distance(*read_pairs(name, attack, victim, each["items"], runs))
+            scores[attack][victim] = [round(value, 4) for value in apart.tolist()]
     return {"annotators": PROXY, "data": name, "seed": seed, "card": trained.card, "images": scores}
 
 
 # Correlations of every measure with judges, beside the judges' own reliability
 
 SEMSIM, POOLED = "semsim", "all victims"
-Columns = dict[
-    str, list[list[float]]
-]  # measure -> by seed, once where none is drawn -> of each victim, turned
+# Measure -> by seed, once where none is drawn -> of each victim, turned.
+Columns = dict[str, list[list[float]]]
 
 
 def draws() -> torch.Generator:
@@ -583,13 +516,11 @@ def columns(name: str, attacks: Sequence[str], records: Rows) -> Columns:
         values = [each["scores"][measure] for each in victims]
         if None not in values:
             found[measure] = [[sign * value for value in values]]
-    of_seeds = [records[f"{SEMSIM}-{name}-{seed}"]["images"] for seed in SEEDS]
-    return found | {
-        SEMSIM: [
-            [-statistics.mean(each) for attack in attacks for each in scores[attack].values()]
-            for scores in of_seeds
-        ]
-    }
+    learned = []
+    for seed in SEEDS:
+        scores = records[f"{SEMSIM}-{name}-{seed}"]["images"]
+        learned.append([-statistics.mean(each) for attack in attacks for each in scores[attack].values()])
+    return found | {SEMSIM: learned}
 
 
 def correlation(values: list[float], shares: list[float]) -> dict[str, Any] | None:
@@ -634,12 +565,10 @@ def table(names: Sequence[str], attacks: Sequence[str], records: Rows) -> dict[s
         name: {each: [correlation(values, shares[name]) for values in found[name][each]] for each in measures}
         for name in names
     }
-    means = {
-        measure: statistics.mean(
-            each["kendall"]["value"] for row in rows.values() for each in row[measure] if each is not None
-        )
-        for measure in measures
-    }
+    means = {}
+    for measure in measures:
+        known = [each for row in rows.values() for each in row[measure] if each is not None]
+        means[measure] = statistics.mean(each["kendall"]["value"] for each in known)
     best = max((each for each in means if each != SEMSIM), key=lambda each: means[each])
     of_seeds = [
         mean_difference([(found[name][SEMSIM][at], found[name][best][0], shares[name]) for name in names])
@@ -659,9 +588,7 @@ def correlations(names: Sequence[str], records: Rows) -> dict[str, Any]:
 def main() -> None:
     """Do the parts that are asked for."""
     asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    asked.add_argument(
-        "parts", nargs="*", choices=[[], *SOURCES, "learned", "agreement"], help="default: all"
-    )
+    asked.add_argument("parts", nargs="*", choices=[[], *SOURCES, "learned", "agreement"], help="all")
     asked.add_argument("--small", action="store_true", help="settings too small to mean anything")
     options = asked.parse_args()
     records, runs, sets = RECORDS, RUNS, tuple(SOURCES)

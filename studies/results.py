@@ -14,8 +14,7 @@ import json
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,8 @@ from rows import RESULTS, with_commits
 from tables import Row, at, column, grouped, half_width, in_words, rows
 
 from sfumato.dp.guarantee import SYMBOLS, round_up
-from sfumato.study import records, report
-from sfumato.study.choose import estimates, frontier, recommend
+from sfumato.study import records
+from sfumato.study.choose.results import Results, load
 
 ROOT = RESULTS.parents[1]
 DOCS = ROOT / "docs"
@@ -44,79 +43,17 @@ STUDIES = (*sorted(path.stem for path in (ROOT / "studies").glob("*.yaml") if pa
 DRAWN = ("pictures", "embeddings", "examples")  # large, and for the report alone: their rows may be left out
 
 
-@dataclass(frozen=True)
-class Study:
-    """A study of the engine with its records; `name` is that of its file under studies/results, or of its run."""
-
-    name: str
-    file: dict[str, Any]
-    records: list[records.Record]
-
-    @property
-    def title(self) -> str:
-        """Of its chapter, with the seeds that are measured if there are fewer than the study says."""
-        listed, measured = self.file.get("seeds", []), {record.cell.seed for record in self.records}
-        title = str(self.file.get("title") or self.file["name"])
-        return title if len(measured) >= len(listed) else f"{title} ({len(measured)} of {len(listed)} seeds)"
-
-    @property
-    def command(self) -> str:
-        """What runs it."""
-        return "make demo" if self.name == "demo" else f"sfumato study run studies/{self.name}.yaml"
-
-    @property
-    def missing(self) -> set[str]:
-        """The digests of its cells, of the kinds that are kept, that have no record."""
-        wanted = {cell["digest"] for cell in self.file["cells"] if cell["kind"] not in DRAWN}
-        return wanted - {record.digest for record in self.records}
-
-    @cached_property
-    def settings(self) -> list[frontier.Setting]:
-        """Each protection with its best learner and its strongest adversary."""
-        return frontier.frontier(self.file, self.records)
-
-    def of(self, spec: str) -> frontier.Setting:
-        """One of them."""
-        return next(each for each in self.settings if each.protection == spec)
-
-    @cached_property
-    def advice(self) -> recommend.Recommendation:
-        """The setting to use."""
-        return recommend.recommend(self.file, self.records)
-
-    @cached_property
-    def curves(self) -> dict[str, estimates.Curve]:
-        """Protection -> how naming grows with the number of releases, if that was recorded."""
-        return estimates.curves(self.file, self.records)
-
-    @cached_property
-    def risks(self) -> dict[tuple[str, str], estimates.Risk]:
-        """(protection, attack) -> how often its strongest classifier names the right person."""
-        return estimates.risks(self.file, self.records)
-
-    def results(self, kind: str, spec: str | None = None) -> list[Any]:
-        """The results of one kind of cell, of one protection or all."""
-        return [
-            record.result
-            for record in self.records
-            if record.kind == kind and spec in (None, record.cell.protection)
-        ]
-
-    @property
-    def episodic(self) -> bool:
-        """Whether its learners are few-shot learners."""
-        return estimates.episodic(self.file)
-
-
-def load(path: Path) -> Study:
-    """A study and its records, of a file of rows or the folder of a run."""
-    return Study(path.stem, *report.load(path))
-
-
 @cache
-def study(name: str) -> Study:
+def study(name: str) -> Results:
     """A study under studies/results."""
     return load(RESULTS / f"{name}.jsonl")
+
+
+def title(studied: Results) -> str:
+    """Of its chapter, with the seeds that are measured if there are fewer than the study says."""
+    listed, measured = studied.study["seeds"], {record.cell.seed for record in studied.records}
+    words = str(studied.study.get("title") or studied.study["name"])
+    return words if len(measured) >= len(listed) else f"{words} ({len(measured)} of {len(listed)} seeds)"
 
 
 class ClaimError(ValueError):
@@ -219,7 +156,7 @@ def environment(values: Mapping[str, Any]) -> Environment:
         autoescape=False,  # the pages are Markdown
     )
     made.filters |= {"percent": percent, "interval": interval, "spread": spread, "mean": statistics.mean}
-    functions = (claim, claims.compared, column, in_short, pivot, rows, study, value)
+    functions = (claim, claims.compared, column, in_short, pivot, rows, study, title, value)
     made.globals |= {each.__name__: each for each in functions} | dict(values)
     return made
 
@@ -277,7 +214,7 @@ def collect(name: str) -> None:
     run = ROOT / "runs" / name
     if not (run / "study.json").exists():
         return
-    if missing := load(run).missing:
+    if missing := [name for name in load(run).missing if not name.startswith(DRAWN)]:
         print(f"{name}: {len(missing)} cells are missing: run the study first")
         return
     left_out = set(DRAWN) - ({"examples"} if name == "demo" else set())

@@ -67,10 +67,8 @@ def make(records: Rows, row: str, measure: Callable[[], dict[str, Any]], *, seed
         return
     wall, processor = time.perf_counter(), time.process_time()
     found = measure()
-    seconds = {
-        "wall": round(time.perf_counter() - wall, 1),
-        "processor": round(time.process_time() - processor, 1),
-    }
+    passed = {"wall": time.perf_counter() - wall, "processor": time.process_time() - processor}
+    seconds = {clock: round(value, 1) for clock, value in passed.items()}
     versions = {"sfumato": sfumato.__version__, "torch": torch.__version__}
     facts = {"seconds": seconds, "threads": torch.get_num_threads(), "versions": versions, "seed": seed}
     records[row] = {**facts, **found}

@@ -1,16 +1,10 @@
-"""Unpack the packed data sets of shared/data into layouts that the library reads.
+"""Unpack the packed data sets of shared/data into layouts that the library reads; what is complete is left as it is.
 
-    python studies/unpack.py omniglot ../shared/data runs/data/omniglot
-    python studies/unpack.py lfw ../shared/data runs/data/lfw
-    python studies/unpack.py caltech101 ../shared/data runs/data/caltech101
-    python studies/unpack.py cmu ../shared/data runs/data/cmu
-    python studies/unpack.py fer ../shared/data runs/data/fer
-    python studies/unpack.py cifar10 ../shared/data runs/data/cifar10
+    python studies/unpack.py lfw ../shared/data runs/data/lfw    # or omniglot, caltech101, cmu, fer, cifar10
 
 The packed files are not part of the library. Omniglot gets its official layout; the 84x84 crops of LFW and
 Caltech-101 become a table.csv with splits beside their pictures, LFW a second one for tasks other than who it
-is; so do CMU's faces, and the parts of FER2013 and CIFAR-10 that there are. An unpacked folder that is complete
-is left as it is.
+is; so do CMU's faces, and the parts of FER2013 and CIFAR-10 that there are.
 """
 
 import argparse
@@ -55,41 +49,30 @@ def lfw(packed: Path, root: Path) -> int:
     rare = np.random.default_rng(0).permutation(known[counts[known] <= 3])
     attribute_split_of = split_of.copy()
     asked, held_back = 4 * len(rare) // 10, len(rare) // 10
-    attribute_split_of[rare] = "train"
-    attribute_split_of[rare[:asked]] = "test"
+    attribute_split_of[rare], attribute_split_of[rare[:asked]] = "train", "test"
     attribute_split_of[rare[asked : asked + held_back]] = "validation"
-    gender = {0: "female", 1: "male", 255: "unknown"}
-    smile = {0: "no", 1: "yes", 255: "unknown"}
-    rows = [
-        {
-            "file": f"{name}/{name}_{number:04d}.png",
-            "identity": name,
-            "gender": gender[table["gender"][person]],
-            "smile": smile[table["smile"][i]],
-            "split": split_of[person],
-        }
-        for i, (person, number) in enumerate(zip(table["person"], table["image_number"], strict=True))
-        for name in [str(table["names"][person])]
-    ]
-    written = write_table(table, rows, root)
+    unknown, people = {255: "unknown"}, table["person"]
+    gender, smile = {0: "female", 1: "male", **unknown}, {0: "no", 1: "yes", **unknown}
+    rows = []
+    for i, (person, number) in enumerate(zip(people, table["image_number"], strict=True)):
+        name = str(table["names"][person])
+        row = {"file": f"{name}/{name}_{number:04d}.png", "identity": name}
+        row |= {"gender": gender[table["gender"][person]], "smile": smile[table["smile"][i]]}
+        rows.append(row | {"split": split_of[person]})
     attributes = [
-        {**row, "split": attribute_split_of[person]}
-        for row, person in zip(rows, table["person"], strict=True)
+        {**row, "split": attribute_split_of[person]} for row, person in zip(rows, people, strict=True)
     ]
     write_csv(attributes, root / "attributes.csv")
     # For the board: 20 images of each who has them, and five of each other who has those, for adversaries and classifiers.
     board_split_of = np.where(counts >= 20, "test", np.where(counts >= 5, "train", "")).astype(object)
     most = {"test": 20, "train": 5, "": 0}
-    before = np.array([(table["person"][:i] == person).sum() for i, person in enumerate(table["person"])])
-    write_csv(
-        [
-            {**row, "split": board_split_of[person]}
-            for row, person, number in zip(rows, table["person"], before, strict=True)
-            if number < most[board_split_of[person]] and row["gender"] != "unknown"
-        ],
-        root / "board.csv",
-    )
-    return written
+    board = [
+        {**row, "split": board_split_of[person]}
+        for i, (row, person) in enumerate(zip(rows, people, strict=True))
+        if (people[:i] == person).sum() < most[board_split_of[person]] and row["gender"] != "unknown"
+    ]
+    write_csv(board, root / "board.csv")
+    return write_table(table, rows, root)
 
 
 def caltech101(packed: Path, root: Path) -> int:
@@ -112,8 +95,7 @@ def cmu(packed: Path, root: Path) -> int:
     for i, person in enumerate(table["person"].tolist()):
         name = str(table["person_names"][person])
         row = {"file": f"{name}/{i:03d}.png", "identity": name}
-        for label in ("pose", "expression"):
-            row[label] = str(table[f"{label}_names"][table[label][i]])
+        row |= {label: str(table[f"{label}_names"][table[label][i]]) for label in ("pose", "expression")}
         row |= {"sunglasses": ("no", "yes")[table["sunglasses"][i]], "split": split_of[person]}
         (root / name).mkdir(parents=True, exist_ok=True)
         Image.fromarray(table["images"][i]).save(root / row["file"])
@@ -154,20 +136,14 @@ def cifar10(packed: Path, root: Path) -> int:
     return write_table(table, rows, root)
 
 
-def picture(table: dict[str, np.ndarray], row: int) -> Image.Image:
-    """One of the packed pictures, in colour."""
-    start, end = table["offset"][row], table["offset"][row + 1]
-    return Image.open(io.BytesIO(table["blob"][start:end].tobytes())).convert("RGB")
-
-
 def write_table(
     table: dict[str, np.ndarray], rows: list[dict[str, str]], root: Path, of: list[int] | None = None
 ) -> int:
     """Write pictures without loss, and table.csv; `of`: which picture each row is of, by default all in order."""
     for i, row in zip(of or range(len(rows)), rows, strict=True):
-        path = root / row["file"]
+        path, packed = root / row["file"], table["blob"][table["offset"][i] : table["offset"][i + 1]]
         path.parent.mkdir(parents=True, exist_ok=True)
-        picture(table, i).save(path)
+        Image.open(io.BytesIO(packed.tobytes())).convert("RGB").save(path)
     write_csv(rows, root / "table.csv")
     return len(rows)
 
@@ -178,14 +154,7 @@ def write_csv(rows: list[dict[str, str]], path: Path) -> None:
         write_rows(opened, [list(rows[0]), *(row.values() for row in rows)])
 
 
-UNPACKERS = {
-    "omniglot": omniglot,
-    "lfw": lfw,
-    "caltech101": caltech101,
-    "cmu": cmu,
-    "fer": fer,
-    "cifar10": cifar10,
-}
+UNPACKERS = {each.__name__: each for each in (omniglot, lfw, caltech101, cmu, fer, cifar10)}
 
 
 def main() -> None:
@@ -197,6 +166,7 @@ def main() -> None:
     arguments = parser.parse_args()
     done = arguments.root / "complete"
     if not done.exists():
+        arguments.root.mkdir(parents=True, exist_ok=True)
         count = UNPACKERS[arguments.data](arguments.packed, arguments.root)
         done.write_text(f"{count} files\n")
     print(f"{arguments.root}: {done.read_text().strip()}")

@@ -56,6 +56,7 @@ SOURCES = {
 }
 SEARCH = {"steps": 150, "flower": 300}  # steps
 NOISE, NORM = 1.0, 1.0
+FEW = 100  # photographs: more than a client has
 ADDRESS = "127.0.0.1:18431"
 OF_FLOWER = ((1, 1, 1), (8, 8, 1), (1, 1, 5), (8, 2, 4))  # images of a client, of a step, and local steps
 
@@ -69,33 +70,28 @@ def network(name: str, classes: int = 10, *, seed: int = 0) -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(3072, 256), nn.ReLU(), nn.Linear(256, classes))
 
 
-def photographs(count: int, seed: int, source: str = "cifar10") -> tuple[Tensor, Tensor, int]:
-    """(N, 3, 32, 32) float images of the test split, (N,) labels, and how many classes there are."""
+def photographs(source: str, split: str | None, seed: int) -> tuple[Tensor, Tensor, int]:
+    """(N, 3, 32, 32) float images of a split in random order, (N,) labels, and how many classes there are."""
     where, label = SOURCES[source]
-    loaded = data.load(where, size=32)
-    rows = loaded.splits["test"]
-    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:count]]
+    loaded = data.load(where, size=SHAPE[1])
+    rows = torch.arange(len(loaded.images)) if split is None else loaded.splits[split]
+    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))][:FEW]
     named = loaded.label(label)
     return images.to_float(loaded.images[rows]), named.codes[rows], len(named.names)
 
 
-def trained(
-    model: nn.Module, pictures: Tensor, labels: Tensor, *, steps: int, private: bool, seed: int
-) -> Update:
+def trained(model: nn.Module, truth: Truth, *, steps: int, private: bool, seed: int) -> Update:
     """The update of a client, recorded around its training."""
+    pictures, labels = truth.images, truth.labels
     optimiser: Any = torch.optim.SGD(model.parameters(), lr=RATE)
     step: nn.Module = model
     if private:
         from opacus import PrivacyEngine
 
-        step, optimiser, _ = PrivacyEngine().make_private(
-            module=model,
-            optimizer=optimiser,
-            data_loader=DataLoader(TensorDataset(pictures, labels), batch_size=len(pictures)),
-            noise_multiplier=NOISE,
-            max_grad_norm=NORM,
-            poisson_sampling=False,
-        )
+        loader = DataLoader(TensorDataset(pictures, labels), batch_size=len(pictures))
+        how = {"noise_multiplier": NOISE, "max_grad_norm": NORM, "poisson_sampling": False}
+        made = PrivacyEngine().make_private(module=model, optimizer=optimiser, data_loader=loader, **how)
+        step, optimiser, _ = made
     with torch.random.fork_rng(), record(model, images=len(pictures), optimiser=optimiser) as recording:
         torch.manual_seed(seed)  # of the noise: a study may repeat it, a release may not
         for _ in range(steps):
@@ -107,9 +103,8 @@ def trained(
 
 def audited(name: str, update: Update, truth: Truth, classes: int, *, search: int) -> dict[str, Any]:
     """One audit. The labels judge it, and are not told: the search takes those that it reads."""
-    begun = time.time()
-    model = network(name, classes)
-    config = UpdateAuditConfig(search=replace(USUAL_SEARCH, steps=search) if search else None)
+    begun, model = time.time(), network(name, classes)
+    config = UpdateAuditConfig(search=replace(USUAL_SEARCH, steps=search))
     report = audit_update(model, update, SHAPE, truth=truth, config=config)
     said = {finding.name: finding.figures for finding in report.findings}
     return {
@@ -127,8 +122,7 @@ def audited(name: str, update: Update, truth: Truth, classes: int, *, search: in
 
 
 def steps_cells() -> Iterator[tuple[str, Any]]:
-    """Name of a cell, and how it is made."""
-    # The longest last.
+    """Name of a cell, and how it is made. The longest last."""
     for source, names in (("cifar10", ("mlp", "lenet")), ("lfw", ("mlp",))):
         before = "" if source == "cifar10" else f"{source}-"
         for steps, private, batch, name in product(STEPS, (False, True), BATCHES, names):
@@ -141,10 +135,10 @@ def steps_cell(settings: tuple[str, str, int, int, bool]) -> dict[str, Any]:
     source, name, batch, steps, private = settings
     clients = []
     for client in range(CLIENTS[batch]):
-        pictures, labels, classes = photographs(batch, 100 * batch + client, source)
-        model = network(name, classes, seed=client)
-        update = trained(model, pictures, labels, steps=steps, private=private, seed=client)
-        clients.append(audited(name, update, Truth(pictures, labels), classes, search=SEARCH["steps"]))
+        pictures, labels, classes = photographs(source, "test", 100 * batch + client)
+        truth, model = Truth(pictures[:batch], labels[:batch]), network(name, classes, seed=client)
+        update = trained(model, truth, steps=steps, private=private, seed=client)
+        clients.append(audited(name, update, truth, classes, search=SEARCH["steps"]))
     about = {"data": source, "network": name, "batch": batch, "steps": steps, "private": private}
     return {**about, "clients": clients}
 
@@ -158,16 +152,10 @@ def flower_cells() -> Iterator[tuple[str, Any]]:
 def flower_cell(folder: Path) -> dict[str, Any]:
     """The update of one client, as it came."""
     source, name = folder.parent.name.split("-")
-    truth = load_file(folder / "truth.safetensors")
-    update = load(folder / "update-1.safetensors")
-    classes = list(update.change.values())[-1].shape[0]
-    known = Truth(truth["images"], truth["labels"])
-    result = audited(name, update, known, classes, search=SEARCH["flower"])
-    training = {
-        "images": update.training.images,
-        "batch": update.training.together,
-        "steps": update.training.steps,
-    }
+    truth, update = load_file(folder / "truth.safetensors"), load(folder / "update-1.safetensors")
+    classes, of = list(update.change.values())[-1].shape[0], update.training
+    result = audited(name, update, Truth(truth["images"], truth["labels"]), classes, search=SEARCH["flower"])
+    training = {"images": of.images, "batch": of.together, "steps": of.steps}
     return {"data": source, "network": name, "training": training, **result}
 
 
@@ -186,14 +174,11 @@ def take_part(name: str, source: str, number: int) -> None:
     from flwr.client import NumPyClient
     from flwr.compat.client.app import start_client
 
-    where, label = SOURCES[source]
-    loaded = data.load(where, size=SHAPE[1])
-    codes = loaded.label(label)
-    order = torch.randperm(len(loaded.images), generator=torch.Generator().manual_seed(0))
+    pictures, labels, classes = photographs(source, None, 0)
     count, batch, steps = OF_FLOWER[number]
-    rows = order[sum(count for count, _, _ in OF_FLOWER[:number]) :][:count]
-    pictures, labels = images.to_float(loaded.images[rows]), codes.codes[rows]
-    model = network(name, len(codes.names))
+    before = sum(count for count, _, _ in OF_FLOWER[:number])
+    pictures, labels = pictures[before : before + count], labels[before : before + count]
+    model = network(name, classes)
 
     class Client(NumPyClient):
         """As in Flower's documentation."""
@@ -232,10 +217,7 @@ def federate(name: str, source: str, *role: str) -> None:
         raise SystemExit(f"a process of the federation failed: {codes}")
 
 
-PARTS = {
-    "steps": (steps_cells, steps_cell),
-    "flower": (flower_cells, flower_cell),
-}
+PARTS = {"steps": (steps_cells, steps_cell), "flower": (flower_cells, flower_cell)}
 
 
 def make(part: str) -> None:
@@ -246,8 +228,7 @@ def make(part: str) -> None:
         if name in record["cells"]:
             continue
         record["cells"][name] = measure(settings)
-        search = SEARCH.get(part, 0)
-        record["settings"] = {"rate": RATE, "search_steps": search, "noise": NOISE, "norm": NORM}
+        record["settings"] = {"rate": RATE, "search_steps": SEARCH[part], "noise": NOISE, "norm": NORM}
         record["sfumato"] = sfumato.__version__
         RECORDS[part] = record
         print(f"{part}: {name}", flush=True)
@@ -261,9 +242,7 @@ def main() -> None:
         federate(*sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "parts", nargs="*", choices=[*PARTS, []], help="default: all; or federate NETWORK DATA"
-    )
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all; or federate NETWORK DATA")
     for part in parser.parse_args().parts or PARTS:
         make(part)
 

@@ -33,84 +33,60 @@ STUDIES = ("omniglot-long", "lfw-published-longer")
 NOISES = (0.03, 0.1, 0.01, 0.003)  # the paper's, 0.373, has records
 SWEPT = {"norms": ("fixed at *", "meta-clip"), "adaclip": ("adaclip",), "logarithm": ("in the logarithm*",)}
 CLEAN = "every protection"  # of one training on clear images
-# What a trial does not do.
-SMALL = (
-    "training.epochs=1",
-    "training.episodes_per_epoch=2",
-    "training.validation_episodes=3",
-    "training.denoiser_width=4",
-    "task.episodes=6",
-)
+_TRAINING = {"epochs": 1, "episodes_per_epoch": 2, "validation_episodes": 3, "denoiser_width": 4}
+SMALL = (*(f"training.{key}={value}" for key, value in _TRAINING.items()), "task.episodes=6")  # of a trial
 
 
 def tasks() -> list[Task]:
     """Those of the card, then those of processors."""
-    made = [
-        *_features("dpfe"),
-        *(task for name in STUDIES for task in _trainings(name)),
-        *_features("log-rank"),
-        *_sweeps("norms", "adaclip"),
-        *_sweeps("logarithm"),
-    ]
+    models = [task for name in STUDIES for task in _trainings(name)]
+    made = [*_features("dpfe"), *models, *_features("log-rank")]
+    made += [*_sweeps("norms", "adaclip"), *_sweeps("logarithm")]
+    done = set(clipping.RECORDS)
     for about, seeds, names in clipping.COMPARED:
-        for seed in seeds:
+        policies = clipping.policies(clipping.chosen(about[0]), names)
+        for seed, name in product(seeds, policies):
             comparison = clipping.Comparison(*about, seed)
-            made += [
-                Task(
-                    f"{comparison.name}, {name}",
-                    {**asdict(comparison), "policy": name},
-                    about[0],
-                    on_card=False,
-                )
-                for name in clipping.policies(clipping.chosen(comparison.algorithm), names)
-                if f"{comparison.name}, {name}" not in clipping.RECORDS
-            ]
+            settings = {**asdict(comparison), "policy": name}
+            if (task := f"{comparison.name}, {name}") not in done:
+                made.append(Task(task, settings, about[0], on_card=False))
     return made
 
 
 def _features(variant: str) -> list[Task]:
+    done = set(features.RECORDS)
     return [
         Task(f"{world}, {variant}, seed {seed}", {"world": world, "variant": variant, "seed": seed}, world)
         for seed, world in product(features.SEEDS, ("lfw-paper", "lfw-small"))
-        if f"{world}-{seed}-G-conv7-{variant}" not in features.RECORDS
+        if f"{world}-{seed}-G-conv7-{variant}" not in done
     ]
 
 
 def _sweeps(*parts: str) -> list[Task]:
-    return [
-        Task(
-            f"noise {noise:g}, {part}, seed {seed}",
-            {"noise": noise, "part": part, "seed": seed},
-            part,
-            on_card=False,
-        )
-        for seed, noise, part in product(clipping.SEEDS, NOISES, parts)
-        for whole in [clipping.Comparison("maml", 1, None, seed, clipping.STEPS, noise).name]
-        if f"{whole}, {SWEPT[part][-1].rstrip('*')}" not in clipping.RECORDS
-    ]
+    done, made = set(clipping.RECORDS), []
+    for seed, noise, part in product(clipping.SEEDS, NOISES, parts):
+        whole = clipping.Comparison("maml", 1, None, seed, clipping.STEPS, noise).name
+        settings = {"noise": noise, "part": part, "seed": seed}
+        if f"{whole}, {SWEPT[part][-1].rstrip('*')}" not in done:
+            made.append(Task(f"noise {noise:g}, {part}, seed {seed}", settings, part, on_card=False))
+    return made
 
 
 def _trainings(name: str) -> list[Task]:
     """One for each few-shot model of a study that lacks a record; the model of clear images is that of all protections."""
-    done = {
-        (row["cell"]["protection"], row["cell"]["learner"], row["cell"]["seed"])
-        for row in _known(name)
-        if row["kind"] == "accuracy"
-    }
+    cells = [row["cell"] for row in _known(name) if row["kind"] == "accuracy"]
+    done = {(cell["protection"], cell["learner"], cell["seed"]) for cell in cells}
     config = grid.load(Path(__file__).parents[1] / f"{name}.yaml")
     missing = [
         (CLEAN if learner == "clean" else spec, learner, seed)
         for seed, spec, learner in product(config.seeds, config.specs, config.learners)
         if spec != "none" and (spec, learner, seed) not in done
     ]
-    return [
-        Task(
-            f"{name}, {learner}, {spec}, seed {seed}",
-            {"study": name, "learner": learner, "protection": spec, "seed": seed},
-            f"{name}, {learner}",
-        )
-        for spec, learner, seed in dict.fromkeys(missing)
-    ]
+    made = []
+    for spec, learner, seed in dict.fromkeys(missing):
+        settings = {"study": name, "learner": learner, "protection": spec, "seed": seed}
+        made.append(Task(f"{name}, {learner}, {spec}, seed {seed}", settings, f"{name}, {learner}"))
+    return made
 
 
 def _known(name: str) -> list[dict[str, Any]]:
@@ -183,10 +159,9 @@ def train_few_shot(task: Task, given: Options) -> dict[str, Any]:
         if cell.seed != seed or cell.protection == "none" or spec not in (cell.protection, CLEAN):
             continue
         # Who learns from what is released measures the release as well.
-        of = dict(cell.which).get("learner") or {"denoised": "denoised"}.get(
-            dict(cell.which).get("view", ""), "protected"
-        )
-        if of != learner:
+        which = dict(cell.which)
+        by_view = "denoised" if which.get("view") == "denoised" else "protected"
+        if (which.get("learner") or by_view) != learner:
             continue
         listed = entry(lab, cell)
         try:

@@ -27,19 +27,12 @@ from sfumato.learn.code import CodeModel
 
 @dataclass(frozen=True)
 class Task:
-    """What one process does at a time.
+    """What one process does at a time."""
 
-    Attributes:
-        name: unlike that of any other task of the piece.
-        settings: what decides the result.
-        kind: tasks of a kind take about as long.
-        on_card: whether it computes on the accelerator.
-    """
-
-    name: str
-    settings: dict[str, Any]
-    kind: str = ""
-    on_card: bool = True
+    name: str  # unlike that of any other task of the piece
+    settings: dict[str, Any]  # what decides the result
+    kind: str = ""  # tasks of a kind take about as long
+    on_card: bool = True  # whether it computes on the accelerator
 
 
 @dataclass(frozen=True)
@@ -91,17 +84,17 @@ def keep(model: CodeModel, task: Task, given: Options) -> None:
 def made_by() -> dict[str, str]:
     """On what, and by which versions."""
     named = torch.cuda.get_device_name() if torch.cuda.is_available() else "processor"
-    return {
-        "device": named,
+    versions = {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "sfumato": sfumato.__version__,
     }
+    return {"device": named, **versions}
 
 
 def lines(piece: str, given: Options) -> list[dict[str, Any]]:
     """Those of finished tasks."""
-    path = _path(piece, given)
+    path = given.out / f"{piece}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -109,10 +102,6 @@ def undone(piece: str, tasks: Sequence[Task], given: Options) -> list[Task]:
     """Those that have no line yet."""
     done = {line["task"] for line in lines(piece, given)}
     return [task for task in tasks if task.name not in done]
-
-
-def _path(piece: str, given: Options) -> Path:
-    return given.out / f"{piece}.jsonl"
 
 
 def run(
@@ -128,7 +117,7 @@ def run(
     A task is begun when as much time is left as the longest of its kind took, and `least` seconds. What runs at the
     end is stopped.
     """
-    path, began = _path(piece, given), time.monotonic()
+    path, began = given.out / f"{piece}.jsonl", time.monotonic()
     waiting = undone(piece, tasks, given)
     running: dict[Future[dict[str, Any]], Task] = {}
     failed, longest = 0, defaultdict[str, float](lambda: least)
@@ -165,23 +154,16 @@ def run(
                 print(f"{piece}: {task.name} {record['seconds']} s, {left():.0f} s left", flush=True)
             if left() <= 0:
                 raise TimeoutError
-    print(
-        f"{piece}: {len(waiting) + len(running)} of {len(tasks)} tasks not done, {failed} failed", flush=True
-    )
+    not_done = len(waiting) + len(running)
+    print(f"{piece}: {not_done} of {len(tasks)} tasks not done, {failed} failed", flush=True)
     return failed
 
 
 def _timed(work: Callable[[Task, Options], dict[str, Any]], task: Task, given: Options) -> dict[str, Any]:
     start = time.perf_counter()
     result = work(task, given)
-    seconds = round(time.perf_counter() - start, 1)
-    return {
-        "task": task.name,
-        "settings": {**task.settings, "scale": given.scale},
-        "result": result,
-        "seconds": seconds,
-        "made_by": made_by(),
-    }
+    about = {"task": task.name, "settings": {**task.settings, "scale": given.scale}, "result": result}
+    return {**about, "seconds": round(time.perf_counter() - start, 1), "made_by": made_by()}
 
 
 def mean_and_half_width(values: np.ndarray) -> tuple[float, float]:

@@ -43,18 +43,12 @@ _PART = 2000  # images drawn by one process at a time
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How an encoder is trained, beside what all have in common.
-
-    Attributes:
-        longer: times as many steps as the demo's.
-        people: who train.
-        weight: of the same scenes.
-    """
+    """How an encoder is trained, beside what all have in common."""
 
     bits: int = 16
-    longer: int = 1
-    people: int = 144
-    weight: float = 0.0
+    longer: int = 1  # times as many steps as the demo's
+    people: int = 144  # who train
+    weight: float = 0.0  # of the same scenes
 
 
 OF_DEMO = CodeConfig(bits=16, pretraining_epochs=4, epochs=10, halve_every=3)
@@ -84,19 +78,13 @@ def tasks() -> list[Task]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is drawn.
+    """How much is drawn."""
 
-    Attributes:
-        identities, headwear: of the world; 60, 15 and 25% of both are for training, for adversaries, and for the test.
-        own: images of each training person.
-        others, pictures: images of each person whom adversaries learn from, and of each test person.
-    """
-
-    identities: int
-    headwear: int
-    own: int
-    others: int
-    pictures: int
+    identities: int  # of the world; 60, 15 and 25% are for training, for adversaries, and for the test
+    headwear: int  # likewise
+    own: int  # images of each training person
+    others: int  # and of each person whom adversaries learn from
+    pictures: int  # and of each test person
 
     @classmethod
     def of(cls, scale: float) -> "Sizes":
@@ -125,10 +113,9 @@ def drawn(folder: Path, sizes: Sizes, *, workers: int) -> None:
                 continue
             world = rows(sizes, kind)
             np.save(folder / f"{kind}-labels.npy", torch.stack([world.identity, world.headwear]).numpy())
-            parts = [
-                processes.submit(_draw, world.rows(part)) for part in torch.arange(len(world)).split(_PART)
-            ]
-            np.save(folder / f"{kind}.npy", np.concatenate([part.result() for part in parts]))
+            parts = [world.rows(part) for part in torch.arange(len(world)).split(_PART)]
+            running = [processes.submit(_draw, part) for part in parts]
+            np.save(folder / f"{kind}.npy", np.concatenate([each.result() for each in running]))
 
 
 def _draw(world: People) -> np.ndarray:
@@ -145,14 +132,9 @@ def by_library(training: Training, sizes: Sizes, folder: Path, *, seed: int, sca
     who = everybody.classes("identity")[: training.people]
     data = everybody.rows(torch.isin(codes["identity"], who).nonzero().flatten())
     longer = training.longer if scale == 1 else 1
-    config = replace(
-        OF_DEMO,
-        bits=training.bits,
-        pretraining_epochs=OF_DEMO.pretraining_epochs * longer,
-        epochs=OF_DEMO.epochs * longer,
-        halve_every=OF_DEMO.halve_every * longer,
-        same_scenes=training.weight,
-    )
+    epochs = ("pretraining_epochs", "epochs", "halve_every")
+    many = {name: getattr(OF_DEMO, name) * longer for name in epochs}
+    config = replace(OF_DEMO, bits=training.bits, same_scenes=training.weight, **many)
     config = fit_episodes(config, data.label("headwear").codes)
     sets = same_scenes.draw_sets(data, seed=WORLD) if training.weight else None
     return code.train(data, config, target="headwear", same_scenes=sets, seed=seed, device=card())
@@ -163,38 +145,34 @@ def signs(numbers: Tensor) -> Tensor:
     return (numbers > 0).float() * 2 - 1
 
 
-def named(numbers: Tensor, others: Tensor, *, panel: int, images: int = 1, seed: int) -> dict[str, Any]:
-    """How often each adversary names people from each number of releases.
+def named(numbers: Tensor, others: Tensor, *, panel: int, seed: int) -> dict[str, Any]:
+    """How often each adversary names people from each number of releases, among a panel of them.
 
-    Args:
-        numbers: (I, T, d) what an encoder gives of T images of each person.
-        others: (O, T', d) the same of people whom nobody looks for.
-        panel: people among whom one is named.
-        images: of each photograph, which follow each other: all are known, or all are to be named.
-        seed: of galleries, panels and orders.
+    Numbers are what an encoder gives of T images of each person, (I, T, d), and of others, whom nobody looks for.
     """
-    people, of_others = (
-        torch.arange(len(each)).repeat_interleave(each.shape[1]) for each in (numbers, others)
-    )
+    many = [torch.arange(len(each)).repeat_interleave(each.shape[1]) for each in (numbers, others)]
+    people, of_others = many
     device = numbers.device
 
     def sent(values: np.ndarray) -> np.ndarray:
         return signs(torch.from_numpy(values).to(device)).cpu().numpy()
 
     views = {"": (numbers.flatten(0, 1).cpu(), signs(others).flatten(0, 1).cpu())}
-    scenes = torch.arange(len(people)) // images
-    further = {"network": partial(by_network, seed=seed)}
-    made = sets.curve(
-        views, people, of_others, scenes=scenes, sent=sent, further=further, panel=panel, seed=seed
-    )
+    how: dict[str, Any] = {"scenes": torch.arange(len(people)), "sent": sent, "panel": panel, "seed": seed}
+    how["further"] = {"network": partial(by_network, seed=seed)}
+    made = sets.curve(views, people, of_others, **how)
     points = {str(point.releases): point for point in made.points}
-    result: dict[str, Any] = {"guessing": 1 / made.panel, "people": len(numbers), "panel": made.panel}
-    result["named"] = {size: _state(point.named, point.chosen) for size, point in points.items()}
-    result["by_adversary"] = {
+    by_adversary = {
         name: {size: round(point.by_adversary[name], 4) for size, point in points.items()}
         for name in made.points[0].by_adversary
     }
-    return result
+    return {
+        "guessing": 1 / made.panel,
+        "people": len(numbers),
+        "panel": made.panel,
+        "named": {size: _state(point.named, point.chosen) for size, point in points.items()},
+        "by_adversary": by_adversary,
+    }
 
 
 def _state(rates: np.ndarray, chosen: tuple[str, str]) -> dict[str, Any]:
@@ -222,17 +200,15 @@ def shown(folder: Path, kind: str) -> tuple[Tensor, Tensor]:
 
 def accuracy(sent: Tensor, hats: Tensor, seed: int) -> tuple[float, float]:
     """Of episodes of new hats on new people, and half of the 95% interval over episodes."""
-    codes, label = (
-        sent.flatten(0, 1).cpu(),
-        Label(hats.flatten(), tuple(map(str, range(int(hats.max()) + 1)))),
-    )
+    codes = sent.flatten(0, 1).cpu()
+    label = Label(hats.flatten(), tuple(map(str, range(int(hats.max()) + 1))))
     rows = Sampler(label, TEST).draw(EPISODES, torch.Generator().manual_seed(seed))
     found = episode_accuracies(codes, rows, shot=TEST.shot)
     return round(found.mean().item(), 5), round(1.96 * found.std().item() / math.sqrt(len(found)), 5)
 
 
 def work(task: Task, given: Options) -> dict[str, Any]:
-    """Train, and name people."""
+    """Train, and name people; with how far people are apart whom nobody looks for."""
     settings, seed = dict(task.settings), task.settings["seed"]
     training = Training(**{key: settings[key] for key in asdict(Training())})
     sizes, folder = Sizes.of(given.scale), given.out / f"people-{WORLD}"
@@ -241,28 +217,13 @@ def work(task: Task, given: Options) -> dict[str, Any]:
         model = by_library(training, sizes, folder, seed=seed, scale=given.scale)
         keep(model, task, given)
     test, known = (shown(folder, kind) for kind in ("test", "others"))
-    found, others = measured(model, test, known, bits=training.bits, seed=seed)
-    between = (others > 0).float().mean(1).var(0).mean().sqrt()
-    return {**found, "spread_of_people": round(between.item(), 4)}
-
-
-def measured(
-    model: CodeModel | None,
-    test: tuple[Tensor, Tensor],
-    known: tuple[Tensor, Tensor],
-    *,
-    bits: int,
-    seed: int,
-    panel: int | None = None,
-    images: int = 1,
-) -> tuple[dict[str, Any], Tensor]:
-    """Accuracy, and who is named; and the numbers of people whom nobody looks for. See `numbers_of` and `named`."""
     draw = torch.Generator().manual_seed(seed)
-    numbers, others = (numbers_of(model, *each, bits=bits, draw=draw) for each in (test, known))
+    numbers, others = (numbers_of(model, *each, bits=training.bits, draw=draw) for each in (test, known))
     right, half_width = accuracy(signs(numbers), test[1] - test[1].min(), seed)
-    among = panel or min(PANEL, len(numbers) // 4)
-    naming = named(numbers, others, panel=among, images=images, seed=seed)
-    return {"views": {"as it is": {"accuracy": right, "half_width": half_width, **naming}}}, others
+    naming = named(numbers, others, panel=min(PANEL, len(numbers) // 4), seed=seed)
+    between = (others > 0).float().mean(1).var(0).mean().sqrt()
+    found = {"views": {"as it is": {"accuracy": right, "half_width": half_width, **naming}}}
+    return {**found, "spread_of_people": round(between.item(), 4)}
 
 
 def main() -> int:

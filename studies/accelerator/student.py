@@ -26,8 +26,7 @@ from pool import Options, Task, card, options, run
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.attack.ensemble import GALLERY, OTHERS, PROBES
-from sfumato.attack.fusion import standardise
+from sfumato.attack.ensemble import GALLERY, OTHERS, PROBES, standardise
 from sfumato.attack.reidentify import Guesses, Recogniser, reidentify
 from sfumato.base.proportions import over_people
 from sfumato.dp.mechanisms import seeded_noise
@@ -44,13 +43,8 @@ from sfumato.study.measure.attack import hits
 from sfumato.study.run import prepare
 
 STUDY = Path(__file__).parents[1] / "lfw-hats.yaml"
-SETTINGS = (
-    "pixelize:cell=8",
-    "blur:radius=4",
-    "gaussian:sigma=160",
-    "dp-pix:cell=8,epsilon=3",
-    "dp-pix:cell=8,epsilon=0.5",
-)
+_DRAWN = ("dp-pix:cell=8,epsilon=3", "dp-pix:cell=8,epsilon=0.5")
+SETTINGS = ("pixelize:cell=8", "blur:radius=4", "gaussian:sigma=160", *_DRAWN)
 SEED = 0
 SECONDS, BATCH = 200.0, 128  # of training; photographs of a step
 SMALL = 16  # photographs of a step, and of those learned from, in a trial of three steps
@@ -102,9 +96,8 @@ class Face(nn.Module):
         """(N, 3, H, W) uint8 -> (N, 128): of each photograph and its mirror image."""
         self.eval()
         parts = [to_float(part.to(self.grid.device)) for part in images.split(256)]
-        return functional.normalize(
-            torch.cat([self(part) + self(part.flip(3)) for part in parts]), dim=1
-        ).cpu()
+        both = torch.cat([self(part) + self(part.flip(3)) for part in parts])
+        return functional.normalize(both, dim=1).cpu()
 
 
 def batches(lab: Lab, cell: Cell, count: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -139,17 +132,13 @@ def train(lab: Lab, cell: Cell, *, small: bool) -> tuple[dict[str, Face], dict[s
     teacher = Face(published, usual, side).to(device)
     clean = teacher.embed(adversaries.others.images[: batch if small else None]).to(device)
     further = MobileFaceNet.load(lab.config.adversary.weights)
-    made = {
-        name: Face(encoder, usual, side).to(device).train()
-        for name, encoder in zip(RATES, (further, scratch), strict=True)
-    }
-    optimiser = torch.optim.Adam(
-        [
-            {"params": [*face.parameters(), way], "rate": RATES[name]}
-            for (name, face), way in zip(made.items(), directions, strict=True)
-        ],
-        fused=device.type == "cuda",
-    )
+    encoders = zip(RATES, (further, scratch), strict=True)
+    made = {name: Face(encoder, usual, side).to(device).train() for name, encoder in encoders}
+    groups = [
+        {"params": [*face.parameters(), way], "rate": RATES[name]}
+        for (name, face), way in zip(made.items(), directions, strict=True)
+    ]
+    optimiser = torch.optim.Adam(groups, fused=device.type == "cuda")
     began, step, losses = time.monotonic(), 0, dict.fromkeys(RATES, 0.0)
     torch.manual_seed(cell.seed)  # of shifts, on the card
     for rows, released in batches(lab, cell, len(clean), batch):
@@ -182,9 +171,8 @@ def bits_of(scores: Tensor, right: Tensor, truth: Tensor) -> dict[str, float]:
     each = torch.zeros(len(truth), dtype=torch.float64)
     for half in (people % 2 == 0, people % 2 == 1):
         costs = torch.stack([functional.cross_entropy(t * scores[~half], right[~half]) for t in grid])
-        each[half] = functional.cross_entropy(
-            grid[costs.argmin()] * scores[half], right[half], reduction="none"
-        )
+        best = grid[costs.argmin()]
+        each[half] = functional.cross_entropy(best * scores[half], right[half], reduction="none")
     each = (log(scores.shape[1]) - each) / log(2)
     sums = torch.zeros(int(people.max()) + 1, dtype=torch.float64).index_add(0, people, each)
     counts, mean = people.bincount(), each.mean()
@@ -213,9 +201,8 @@ def judged(scores: Tensor, identities: Tensor, truth: Tensor) -> dict[str, Any]:
 def work(task: Task, given: Options) -> dict[str, Any]:
     """Train both networks, and name people by them and by the study's adversaries."""
     lab, config = lab_of(given), grid.load(STUDY).adversary
-    cell = Cell(
-        "attack", task.settings["protection"], task.settings["seed"], (("attack", "reidentify-values"),)
-    )
+    which = (("attack", "reidentify-values"),)
+    cell = Cell("attack", task.settings["protection"], task.settings["seed"], which)
     faces, trained = train(lab, cell, small=given.scale < 1)
     adversaries = lab.adversaries
     gallery, rows = adversaries.deal(cell.seed)
@@ -224,20 +211,14 @@ def work(task: Task, given: Options) -> dict[str, Any]:
     known = [lab.release(cell, people[gallery], GALLERY, number).images() for number in range(copies)]
     asked, truth = lab.release(cell, people[rows], PROBES).images(), codes[rows]
     by_values = attack.compare_values(lab, cell)
-    of = {
-        name: by_values.similarities[by_values.classifiers.index(name)].double()
-        for name in ("plda", "plda-rbf")
-    }
+    places = {name: by_values.classifiers.index(name) for name in ("plda", "plda-rbf")}
+    of = {name: by_values.similarities[place].double() for name, place in places.items()}
     classifiers = {}
     for name, face in faces.items():
         theirs = torch.cat([face.embed(each) for each in known])
         guesses: tuple[Guesses, ...] = reidentify(theirs, codes[gallery].repeat(copies), face.embed(asked))
-        classifiers[name] = {
-            guess.classifier: round(
-                float((guess.identities[guess.similarities.argmax(1)] == truth).double().mean()), 4
-            )
-            for guess in guesses
-        }
+        rates = {g.classifier: g.identities[g.similarities.argmax(1)] == truth for g in guesses}
+        classifiers[name] = {each: round(float(right.double().mean()), 4) for each, right in rates.items()}
         of[name] = standardise(guesses[-1].similarities)  # to the mean of each person
     identities = codes[gallery].unique()
     networks = sum(of[name] for name in RATES)
@@ -245,14 +226,10 @@ def work(task: Task, given: Options) -> dict[str, Any]:
     of["all"] = of["networks, plda"] + of["plda-rbf"]
     others = adversaries.others.label("identity").codes
     counts = codes[gallery].unique(return_counts=True)[1].double()
+    known_of_each = {"known": round(float(counts.mean()), 2), "most_known": int(counts.max())}
+    learned_from = {"people": len(others.unique()), "photographs": len(others)}
     return {
-        "had": {
-            "people": len(identities),
-            "known": round(float(counts.mean()), 2),
-            "most_known": int(counts.max()),
-            "copies": copies,
-            "others": {"people": len(others.unique()), "photographs": len(others)},
-        },
+        "had": {"people": len(identities), **known_of_each, "copies": copies, "others": learned_from},
         "guessing": round(float(truth.bincount().max()) / len(truth), 4),
         "trained": trained,
         "classifiers": classifiers,

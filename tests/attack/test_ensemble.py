@@ -1,8 +1,9 @@
-"""All adversaries on one gallery: the strongest is chosen by people whom it does not name."""
+"""All adversaries on one gallery: one, or a sum of several, chosen by people whom they do not name."""
 
 import torch
+from torch import Tensor
 
-from sfumato.attack.ensemble import choose
+from sfumato.attack.ensemble import choose, standardise
 from sfumato.attack.reidentify import Guesses
 
 
@@ -30,3 +31,60 @@ def test_adversaries_who_are_as_good_on_one_half_are_not_chosen_by_the_other():
     early[2], early[0] = torch.tensor([0.0, 0.0, 0.5, 1.0]), 2 * early[0]  # the second guess is right
     guesses = {"late": Guesses("1-nn", identities, late), "early": Guesses("1-nn", identities, early)}
     assert choose(guesses, truth, most=1)[1][1] == ["early"]
+
+
+PEOPLE, EACH = 40, 10
+TRUTH = torch.arange(PEOPLE).repeat_interleave(EACH)
+
+
+def member(skill: float, seed: int) -> Tensor:
+    draw = torch.Generator().manual_seed(seed)
+    return standardise(skill * torch.eye(PEOPLE)[TRUTH] + torch.randn(len(TRUTH), PEOPLE, generator=draw))
+
+
+def together(members: list[Tensor]) -> tuple[Tensor, tuple[list[str], ...]]:
+    guesses = {
+        str(number): Guesses("1-nn", torch.arange(PEOPLE), each) for number, each in enumerate(members)
+    }
+    made, chosen = choose(guesses, TRUTH)
+    return made.similarities, chosen
+
+
+def share(similarities: Tensor) -> float:
+    return (similarities.argmax(1) == TRUTH).double().mean().item()
+
+
+def test_independent_adversaries_name_more_together_than_the_best_of_them():
+    members = [member(1.5, seed) for seed in range(5)]
+    assert share(together(members)[0]) > max(share(one) for one in members) + 0.2
+
+
+def test_who_tells_nothing_is_left_out():
+    members = [*(member(0, seed) for seed in range(4)), member(3, 9)]
+    similarities, halves = together(members)
+    assert all(max(set(chosen), key=chosen.count) == "4" for chosen in halves)
+    assert share(similarities) > share(members[4]) - 0.03
+
+
+def test_the_choice_for_one_half_of_the_people_is_made_on_the_other():
+    """A member that knows every second person, and one that knows the others."""
+    even = (TRUTH % 2 == 0)[:, None]
+    knows = standardise(torch.eye(PEOPLE)[TRUTH])
+    noise = [member(0, seed) for seed in (0, 1)]
+    similarities, halves = together([knows.where(even, noise[0]), knows.where(~even, noise[1])])
+    assert [chosen[0] for chosen in halves] == ["1", "0"]  # chosen where they know everybody
+    # Each is the one that knows nothing of the half that is named.
+    assert share(similarities) < 0.1
+
+
+def test_adversaries_who_tell_nothing_find_nothing_together():
+    assert share(together([member(0, seed) for seed in range(30)])[0]) < 0.055  # 2.5% and 3 of 0.8
+
+
+def test_similarities_of_any_scale_are_of_one_and_equal_ones_tell_nobody_apart():
+    similarities = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+    plain, scaled = standardise(similarities), standardise(1e30 * similarities.double() - 7)
+    torch.testing.assert_close(plain, scaled)
+    torch.testing.assert_close(plain.mean(1), torch.zeros(4).double())
+    torch.testing.assert_close(plain.std(1, correction=0), torch.ones(4).double())
+    assert standardise(torch.full((2, 5), 0.1)).tolist() == [[0.0] * 5] * 2

@@ -13,10 +13,10 @@ from torch.nn import functional
 from sfumato.assess.log_rank import guessing, judge, log_ranks
 from sfumato.assess.recognition import identification
 from sfumato.attack import plda
-from sfumato.attack.faces import FaceFinder
 from sfumato.attack.reidentify import (
     FEATURE_ADVERSARIES,
     AdversaryConfig,
+    FaceFinder,
     by_values,
     log_posteriors,
     reidentify,

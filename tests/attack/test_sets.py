@@ -7,7 +7,7 @@ from sklearn.metrics import roc_curve
 from torch import Tensor
 
 from sfumato.attack import sets
-from sfumato.attack.table import Table, by_table
+from sfumato.attack.sets import Table, by_table
 from sfumato.errors import DataError
 
 

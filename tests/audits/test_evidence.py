@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.audits import studied
-from sfumato.audits.evidence import Case, make_report, of_audit
+from sfumato.audits.evidence import Case, make_report, of_audit, read_case
 from sfumato.audits.findings import Report, Risk, as_json, as_page, as_text
 from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError
-from sfumato.study.choose.estimates import Estimate, curves
-from sfumato.study.choose.reading import load
-from sfumato.study.choose.recommend import recommend
+from sfumato.study.choose.figures import Estimate
+from sfumato.study.choose.results import load
 
 RESULTS = Path(__file__).parents[2] / "studies" / "results"
 NAMED = Risk("singling out", "identity", 1, "somebody", Estimate(0.05, 0.03, 0.08, 1), 0.01, source="record")
@@ -54,24 +52,24 @@ def cases() -> dict[tuple[str, str], Case]:
     made = {}
     for name in ("demo", "lfw-smile-answer"):
         path = RESULTS / f"{name}.jsonl"
-        study, records = load(path)
-        for spec in study["protections"]:
-            made[name, spec] = studied.read_case(study, records, path, protection=spec)
+        results = load(path)
+        for spec in results.study["protections"]:
+            made[name, spec] = read_case(results, path, protection=spec)
     return made
 
 
 def test_figures_are_those_of_the_records(cases):
-    study, records = load(RESULTS / "demo.jsonl")
-    points = {point.releases: point for point in curves(study, records)["code:bits=16"].points}
+    results = load(RESULTS / "demo.jsonl")
+    points = {point.releases: point for point in results.curves["code:bits=16"].points}
     named = [risk for risk in cases["demo", "code:bits=16"].risks if "earlier releases" in risk.adversary]
     assert [risk.releases for risk in named] == [1, 10, 100]
     for risk in named:
         point = points[risk.releases]
         figures = (point.named.value, point.worst, point.over_half)
         assert (risk.rate.value, risk.worst, risk.named_often) == figures
-    digests = {record.digest[:12] for record in records}
+    digests = {record.digest[:12] for record in results.records}
     assert {risk.source for case in cases.values() for risk in case.risks if risk.source in digests}
-    assert recommend(study, records).setting.protection == "code:bits=16"
+    assert results.advice.setting.protection == "code:bits=16"
 
 
 def test_the_interval_of_an_attribute_is_over_people_and_not_over_their_images(cases):

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 import torch
 
-from sfumato.audits.training import TrainingAuditConfig, audit_training, with_canaries
+from sfumato.audits.guarantees import TrainingAuditConfig, audit_training, with_canaries
 from sfumato.dp import accounting, clipping
 from sfumato.errors import ConfigError
 from sfumato.learn.meta import MetaConfig, Private

@@ -14,7 +14,8 @@ from pyarrow import parquet
 from sklearn.naive_bayes import GaussianNB
 
 from sfumato.audits.findings import Report
-from sfumato.audits.vectors import Vectors, audit_vectors, measure, read
+from sfumato.audits.vector_files import Vectors, read
+from sfumato.audits.vectors import audit_vectors, name_people, split
 from sfumato.errors import ConfigError, DataError
 
 
@@ -87,8 +88,8 @@ def test_spreads_name_as_many_as_gaussian_naive_bayes_names():
     """All means are 0, and each number has a spread of each person's own."""
     draw, owners = np.random.default_rng(4), np.arange(100).repeat(12)
     values = draw.normal(size=(1200, 64)) * np.exp(draw.normal(0, 0.7, (100, 64)))[owners]
-    values, halves = values.astype(np.float32), measure.split(owners, 0)
-    named = measure.name_people(values, owners, halves, 0)[1].named.value
+    values, halves = values.astype(np.float32), split(owners, 0)
+    named = name_people(values, halves, 0)[1].named.value
     rows = np.isin(owners, np.unique(owners[halves.asked])[:25])
     x, y, known = values[rows], owners[rows], np.arange(rows.sum()) % 2 == 0
     assert named > GaussianNB().fit(x[known], y[known]).score(x[~known], y[~known]) - 0.03 > 0.8
@@ -149,8 +150,8 @@ def test_one_number_on_another_scale_hides_nobody(tmp_path: Path, factor: float)
     values[:, 1] = factor * np.random.default_rng(0).normal(size=len(values))
     np.savez(tmp_path / "a.npz", v=values, who=vectors.people)
     made = read(tmp_path / "a.npz", people="who")
-    halves = measure.split(made.people, 0)
-    assert measure.name_people(made.values, made.people, halves, 0)[1].named.value > 0.9
+    halves = split(made.people, 0)
+    assert name_people(made.values, halves, 0)[1].named.value > 0.9
 
 
 BESIDE = {
@@ -191,9 +192,9 @@ def test_where_nothing_is_kept_the_answer_alone_is_advised():
 
 def test_those_who_teach_are_not_those_who_are_named_and_both_need_two_vectors():
     with pytest.raises(DataError, match="0 of 40 people have two vectors or more: at least 8"):
-        measure.split(np.arange(40), seed=0)
+        split(np.arange(40), seed=0)
     people = np.array([*np.arange(20).repeat(3), 20, 21])
-    halves = measure.split(people, seed=0)
+    halves = split(people, seed=0)
     assert not set(people[halves.learned]) & set(people[halves.asked])
     assert {20, 21} <= set(people[halves.learned])  # with one vector each
     assert len(set(people[halves.asked])) == 10

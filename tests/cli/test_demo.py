@@ -179,7 +179,7 @@ def test_without_pictures_neither_a_run_nor_its_report_nor_its_rows_show_any(com
     for options, shown in ((["--no-pictures"], False), ([], True)):
         assert command("study", "report", str(run), *options).code == 0
         page = (run / "report.html").read_text(encoding="utf-8")
-        assert ("data:image" in page) == ("contains original images" in page) == shown
+        assert ("data:image/png" in page) == ("contains original images" in page) == shown
         rows = tmp_path / "rows.jsonl"
         said = command("study", "rows", str(run), str(rows), *options)
         assert said.out == f"{rows}: the study and {rows.read_text().count(chr(10)) - 1} records\n"

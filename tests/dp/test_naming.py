@@ -310,7 +310,7 @@ TELL_NOTHING = [
 ]
 
 
-@pytest.mark.parametrize("bound", TELL_NOTHING, ids=str)
+@pytest.mark.parametrize("bound", TELL_NOTHING, ids=lambda each: f"{each.func.__name__} {each.keywords}")
 @pytest.mark.parametrize("prior", [1.0, 0.5, 1 / 369, 1e-200])
 @pytest.mark.parametrize("releases", [1, 7])
 def test_a_release_that_tells_nothing_leaves_the_guess_beforehand(bound, prior, releases):

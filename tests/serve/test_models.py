@@ -41,7 +41,7 @@ def save_meta(path: Path, network: str, spec: str = "gaussian:sigma=40") -> Meta
     config = MetaConfig(network=network, width=None if network == "fully-connected" else 8)
     learner = meta.make_untrained(config, (1, 16, 16))
     card = {"config": asdict(config), "image": [1, 16, 16], "spec": spec, "privacy": None}
-    made = MetaModel(learner, learner.initial(), meta.model.inner_of_use(config, None), card)
+    made = MetaModel(learner, learner.initial(), config.inner_of_use(None), card)
     made.save(path)
     return made
 

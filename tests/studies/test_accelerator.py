@@ -26,9 +26,8 @@ def given(tmp_path: Path) -> pool.Options:
 def numbers(people: int, spread: float, *, pictures: int = 40, bits: int = 6, seed: int = 0) -> torch.Tensor:
     """(I, T, d) of people who differ in the mean by so much."""
     draw = torch.Generator().manual_seed(seed)
-    return torch.randn(people, pictures, bits, generator=draw) + spread * torch.randn(
-        people, 1, bits, generator=draw
-    )
+    each, who = (torch.randn(people, many, bits, generator=draw) for many in (pictures, 1))
+    return each + spread * who
 
 
 def test_adversaries_on_ten_releases_find_what_people_differ_by_in_the_mean():
@@ -64,14 +63,9 @@ def test_names_of_tasks_are_unlike():
 
 
 def test_a_model_whose_records_are_known_is_no_task():
-    done = {
-        (row["cell"]["protection"], row["cell"].get("learner"), row["cell"]["seed"])
-        for row in papers._known("omniglot-long")
-    }
-    todo = {
-        (task.settings["protection"], task.settings["learner"], task.settings["seed"])
-        for task in papers._trainings("omniglot-long")
-    }
+    of = ("protection", "learner", "seed")
+    done = {tuple(map(row["cell"].get, of)) for row in papers._known("omniglot-long")}
+    todo = {tuple(map(task.settings.get, of)) for task in papers._trainings("omniglot-long")}
     assert done
     assert not done & todo
 

@@ -1,10 +1,7 @@
 """The world of scenes: repeatable, nested, split by whole things, whose background says nothing of them."""
 
-import pytest
 import torch
 from drawn_start import scenes
-
-from sfumato.errors import ConfigError
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_other_things():
@@ -68,18 +65,3 @@ def test_power_falls_with_frequency_as_in_photographs():
     radius = (frequency[:, None].square() + frequency.square()).sqrt().round()
     low, high = (spectrum[radius == f].mean() for f in (2, 16))
     assert 8**1.5 < low / high < 8**3
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"things": 0}, "things is at least 1, got 0: ask for more"),
-        ({"images_per_thing": 0}, "images_per_thing is at least 1, got 0: ask for more"),
-        ({"backgrounds": 0}, "backgrounds is at least 1, got 0: ask for more"),
-        ({"size": 15}, "size is 16 to 256 pixels, got 15: draw at"),
-        ({"seed": -1}, "seed is at least 0, got -1: a world is named by a whole number"),
-    ],
-)
-def test_numbers_that_cannot_work_are_refused(settings: dict[str, int], message: str):
-    with pytest.raises(ConfigError, match=message):
-        scenes(**settings)

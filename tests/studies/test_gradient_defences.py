@@ -8,7 +8,6 @@ from gradient_defences import add_gaussian, add_laplacian, clip_and_noise, dp_sg
 from scipy.stats import kstest, laplace, norm
 
 from sfumato.dp.accounting import Stretch, epsilon
-from sfumato.errors import ConfigError, DataError
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -28,31 +27,16 @@ CHANGES = {
 }
 
 
-# Any change
-
-
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_names_shapes_and_types_stay_and_what_came_in_does_too(change):
     gradients = some() | {"half": torch.randn(3, 3, generator=seeded(), dtype=torch.float64)}
     before = {name: gradient.clone() for name, gradient in gradients.items()}
     after = change(gradients)
-    assert {k: (v.shape, v.dtype) for k, v in after.items()} == {
-        k: (v.shape, v.dtype) for k, v in before.items()
-    }
-    assert all(torch.equal(gradients[name], before[name]) for name in before)
-    assert not any(torch.equal(after[name], before[name]) for name in before)
-
-
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_gradient_that_is_not_finite_is_named(change, bad: float):
-    gradients = some()
-    gradients["conv.bias"][2] = bad
-    with pytest.raises(DataError, match=r"the gradient of 'conv\.bias' has values that are not finite"):
-        change(gradients)
-
-
-# Pruning
+    assert list(after) == list(before)
+    for name, was in before.items():
+        assert (after[name].shape, after[name].dtype) == (was.shape, was.dtype)
+        assert torch.equal(gradients[name], was)
+        assert not torch.equal(after[name], was)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.29, 0.5, 0.9, 0.99])
@@ -67,23 +51,15 @@ def test_of_each_tensor_the_smallest_entries_go_and_as_many_as_were_asked_for(sh
             assert gradient[gone].abs().max() <= gradient[~gone].abs().min()
 
 
-def test_of_equal_entries_no_more_go_than_were_asked_for():
-    pruned = prune({"equal": torch.tensor([1.0, -1, 1, 1, -1, 1, 1, 1, 1, 1])}, share=0.9)
-    assert pruned["equal"].tolist() == [0] * 9 + [1]
-
-
-def test_a_fraction_of_an_entry_stays():
-    pruned = prune({"bias": torch.tensor([3.0, -1, 2])}, share=0.99)
-    assert pruned["bias"].tolist() == [3, 0, 0]
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.0, math.nan])
-def test_a_share_that_leaves_nothing_is_refused(share: float):
-    with pytest.raises(ConfigError, match=r"share=.*: from 0 to below 1"):
-        prune(some(), share=share)
-
-
-# Noise
+@pytest.mark.parametrize(
+    ("values", "share", "kept"),
+    [
+        ([1.0, -1, 1, 1, -1, 1, 1, 1, 1, 1], 0.9, [0] * 9 + [1]),  # of equal ones no more than were asked for
+        ([3.0, -1, 2], 0.99, [3, 0, 0]),  # a fraction of an entry stays
+    ],
+)
+def test_as_many_entries_go_as_are_whole(values: list[float], share: float, kept: list[float]):
+    assert prune({"bias": torch.tensor(values)}, share=share)["bias"].tolist() == kept
 
 
 @pytest.mark.parametrize(
@@ -97,28 +73,13 @@ def test_noise_has_its_distribution_and_scale_is_its_standard_deviation(add, dis
 
 
 @pytest.mark.parametrize("add", [add_gaussian, add_laplacian])
-def test_noise_repeats_by_its_seed_and_is_another_for_each_tensor(add):
+def test_noise_repeats_by_its_seed_and_is_another_for_each_tensor_and_none_of_no_scale(add):
     equal = {"one": torch.zeros(5), "other": torch.zeros(5)}
     first, same, third = (add(equal, scale=1.0, generator=seeded(seed)) for seed in (1, 1, 2))
     assert torch.equal(first["one"], same["one"])
     assert not torch.equal(first["one"], third["one"])
     assert not torch.equal(first["one"], first["other"])
-
-
-@pytest.mark.parametrize("add", [add_gaussian, add_laplacian])
-def test_no_scale_is_no_noise(add):
-    gradients = some()
-    after = add(gradients, scale=0, generator=seeded())
-    assert all(torch.equal(after[name], gradients[name]) for name in gradients)
-
-
-@pytest.mark.parametrize("add", [add_gaussian, add_laplacian])
-def test_a_scale_that_is_none_is_refused(add):
-    with pytest.raises(ConfigError, match=r"scale=-0\.1: a standard deviation from 0"):
-        add(some(), scale=-0.1, generator=seeded())
-
-
-# Clipping with noise
+    assert not add(equal, scale=0, generator=seeded())["one"].any()
 
 
 def by_hand(gradients: dict[str, torch.Tensor], clipping_norm: float) -> dict[str, torch.Tensor]:
@@ -140,21 +101,12 @@ def test_without_noise_it_is_the_mean_of_examples_clipped_over_all_layers_togeth
         torch.testing.assert_close(mean[name], expected)
 
 
-def test_with_a_loose_norm_and_no_noise_it_is_the_plain_gradient():
-    gradients = some(6)
-    mean = clip_and_noise(gradients, clipping_norm=1e6, noise_multiplier=0, generator=seeded())
-    for name, gradient in gradients.items():
-        torch.testing.assert_close(mean[name], gradient.mean(0))
-
-
 def test_one_example_moves_the_sum_by_no_more_than_the_norm():
     gradients = some(6)
     larger = {k: torch.cat([100 * v[:1], v[1:]]) for k, v in gradients.items()}
     without = {k: torch.cat([0 * v[:1], v[1:]]) for k, v in gradients.items()}
-    one, other = (
-        clip_and_noise(each, clipping_norm=2.0, noise_multiplier=0, generator=seeded())
-        for each in (larger, without)
-    )
+    how = {"clipping_norm": 2.0, "noise_multiplier": 0, "generator": seeded()}
+    one, other = (clip_and_noise(each, **how) for each in (larger, without))
     moved = math.sqrt(sum((one[k] - other[k]).square().sum().item() for k in one)) * 6
     assert moved == pytest.approx(2.0, rel=1e-4)
 
@@ -164,32 +116,6 @@ def test_noise_is_drawn_once_for_the_sum_and_divided_by_the_number_of_examples()
     noisy = clip_and_noise(zeros, clipping_norm=3.0, noise_multiplier=0.5, generator=seeded())["weight"]
     assert noisy.shape == (100, 200)
     assert kstest(noisy.flatten().numpy(), norm(scale=0.5 * 3.0 / 5).cdf).pvalue > 0.001
-
-
-def test_a_seed_repeats_the_noise_of_clipped_gradients():
-    one, same, other = (
-        clip_and_noise(some(3), clipping_norm=1.0, noise_multiplier=1.0, generator=seeded(seed))
-        for seed in (1, 1, 2)
-    )
-    assert torch.equal(one["conv.weight"], same["conv.weight"])
-    assert not torch.equal(one["conv.weight"], other["conv.weight"])
-
-
-@pytest.mark.parametrize(
-    ("gradients", "settings", "error", "message"),
-    [
-        (some(2), {"clipping_norm": 0.0}, ConfigError, "clipping_norm=0: above 0"),
-        (some(2), {"noise_multiplier": -1.0}, ConfigError, "noise_multiplier=-1: from 0"),
-        ({}, {}, DataError, r"gradients of \[\] examples: every tensor has its examples first"),
-        ({"one": torch.zeros(0, 2)}, {}, DataError, r"gradients of \[0\] examples"),
-        ({"one": torch.zeros(2, 2), "two": torch.zeros(3, 2)}, {}, DataError, r"gradients of \[2, 3\]"),
-        ({"one": torch.full((2, 2), math.nan)}, {}, DataError, "the gradient of 'one' has values"),
-    ],
-)
-def test_examples_and_settings_that_cannot_be_are_refused(gradients, settings, error, message):
-    usual = {"clipping_norm": 1.0, "noise_multiplier": 1.0}
-    with pytest.raises(error, match=message):
-        clip_and_noise(gradients, **(usual | settings), generator=seeded())
 
 
 def test_what_it_costs_is_what_the_accountant_says():

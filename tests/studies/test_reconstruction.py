@@ -27,31 +27,25 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     """Of two data sets and both attacks: one measure ranks victims as judges do, others by chance."""
     records = Rows(tmp_path_factory.mktemp("records") / "records.jsonl")
     for place, name in enumerate(SETS):
-        scores = {}
+        learned = {}
         for number, attack in enumerate(reconstruction.ATTACKS):
             seed = 10 * place + number
             who = leaks(seed)
             chance = drawn(VICTIMS, seed=seed + 100)
-            found = {
-                f"v{row}": {
-                    "recognised": int(who[row].sum()),
-                    "items": 20,
-                    "who": who[row].tolist(),
-                    "scores": {
-                        "psnr": chance[row].item(),
-                        "mse": chance[row].item(),
-                        "ssim": chance.flip(0)[row].item(),
-                        "squeezenet": 1 - who[row].float().mean().item(),
-                        "frechet": None if attack == reconstruction.SEARCHED else chance[row].item(),
-                    },
-                }
-                for row in range(VICTIMS)
-            }
+            found = {}
+            for row, recognised in enumerate(who):
+                by_chance = {measure: chance[row].item() for measure in (POOR, "mse", "frechet")}
+                if attack == reconstruction.SEARCHED:
+                    by_chance["frechet"] = None
+                scores = {**by_chance, "ssim": chance.flip(0)[row].item()}
+                scores[PERFECT] = 1 - recognised.float().mean().item()
+                counts = {"recognised": int(recognised.sum()), "items": 20, "who": recognised.tolist()}
+                found[f"v{row}"] = {**counts, "scores": scores}
             records[f"{name}-{attack}"] = {"victims": found}
-            scores[attack] = {victim: 1 - each["recognised"] / 20 for victim, each in found.items()}
+            learned[attack] = {victim: 1 - each["recognised"] / 20 for victim, each in found.items()}
         for seed in reconstruction.SEEDS:
             records[f"semsim-{name}-{seed}"] = {
-                "images": {a: {v: [value] * 3 for v, value in each.items()} for a, each in scores.items()}
+                "images": {a: {v: [value] * 3 for v, value in each.items()} for a, each in learned.items()}
             }
     return records
 
@@ -63,9 +57,9 @@ def found(records: Rows) -> dict:
 
 def test_every_victim_has_a_name_of_its_own_under_its_attack():
     for attack in reconstruction.ATTACKS:
-        attacked = reconstruction.attacked("lfw", attack)
+        attacked = reconstruction.VICTIMS[attack]
         assert all(each.attack == attack for each in attacked)
-        assert len({each.name for each in attacked}) == len(attacked) >= 10
+        assert len({each.name for each in attacked}) == len(attacked) >= 7
 
 
 def test_a_correlation_is_kendalls_by_scipy_turned_so_that_1_is_agreement(records: Rows, found: dict):

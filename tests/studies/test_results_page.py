@@ -11,6 +11,7 @@ import tables
 from jinja2 import UndefinedError
 
 from sfumato.errors import DataError
+from sfumato.study.choose.results import Results
 from sfumato.study.records import parse
 
 
@@ -27,16 +28,16 @@ def chapters(made) -> list[str]:
     return [chapter for page in pages for chapter in re.split(r"^## ", page, flags=re.M)[1:]]
 
 
-def chapter(studied: results.Study) -> str:
+def chapter(studied: Results) -> str:
     """The chapter of a study of the engine."""
     template = '{% from "study.jinja" import chapter %}{{ chapter(studied) }}'
     return results.environment({}).from_string(template).render(studied=studied)
 
 
-def studied(**changes) -> results.Study:
+def studied(**changes) -> Results:
     """The study of `make demo`, with some entries of its study.json changed."""
     demo = results.study("demo")
-    return results.Study(demo.name, demo.file | changes, demo.records)
+    return Results(demo.study | changes, demo.records)
 
 
 # Pages
@@ -138,7 +139,7 @@ def test_the_values_of_a_column_may_stand_across():
 def test_a_study_gets_its_chapter_by_being_named():
     run = studied(title="Hats", protections=["none", "blur:radius=3", "code:bits=16"])
     page = chapter(run)
-    kept, before = (f"{100 * each.value:.1f}%" for each in (run.advice.accuracy, run.of("none").accuracy))
+    kept, before = (f"{100 * each.value:.1f}%" for each in (run.advice.accuracy, run.settings[0].accuracy))
     assert page.startswith(
         f"## Hats\n\n**`code:bits=16` keeps {kept} of answers right (clear images: {before})"
     )
@@ -156,15 +157,15 @@ def test_a_study_that_recommends_nothing_says_why():
 
 
 def test_a_study_with_fewer_seeds_than_it_says_has_them_in_its_title():
-    assert studied(title="Faces", seeds=[0, 1, 2]).title == "Faces (1 of 3 seeds)"
-    assert studied(title="Faces", seeds=[0]).title == "Faces"
+    assert results.title(studied(title="Faces", seeds=[0, 1, 2])) == "Faces (1 of 3 seeds)"
+    assert results.title(studied(title="Faces", seeds=[0])) == "Faces"
 
 
 def test_a_setting_that_was_not_attacked_has_a_row_without_a_figure():
     run = studied()
     attacked = [("attack", "blur:radius=3"), ("attack", "none")]
     kept = [record for record in run.records if (record.kind, record.cell.protection) not in attacked]
-    page = chapter(results.Study(run.name, run.file, kept))
+    page = chapter(Results(run.study, kept))
     assert re.search(r"^\| `blur:radius=3` \| \d.* \| – \| – \|", page, flags=re.M)
     assert re.search(r"names \d\.\d% of people\.\*\*", page)  # and no figure of clear images beside it
 
@@ -178,7 +179,7 @@ def test_what_is_proved_is_a_bound_or_a_number_of_outputs_or_nothing():
     others = [
         each for each in run.records if (each.kind, each.cell.protection) != ("proved", cell["protection"])
     ]
-    page = chapter(results.Study(run.name, run.file, [*others, parse(few)]))
+    page = chapter(Results(run.study, [*others, parse(few)]))
     assert "| one of 2 outputs; among 100 people at most 2.0% named |" in page
     assert "| eps = 0.5; 512 |  |" in page
     assert re.search(r"^\| `pixelize:cell=8` .*\| nothing \|", page, flags=re.M)
@@ -195,5 +196,5 @@ def test_the_output_of_the_demo_in_the_readme_is_what_its_records_give():
     for line in shown[1:]:
         start = line.removesuffix("...").rstrip()
         assert any(each.startswith(start) for each in lines), line
-    assert len(results.study("demo").settings) - 1 == 9
+    assert len(results.study("demo").settings) == 1 + 9
     assert "compares nine ways to protect an image" in " ".join(readme.split())

@@ -2,11 +2,20 @@
 
 from collections.abc import Iterator
 from types import CodeType
+from typing import Any
 
 import jinja2
 import pytest
 
 from sfumato.learn import of_vectors
+
+
+def few_shot_settings(way: int, shot: int, queries: int, **changes: Any) -> dict[str, Any]:
+    """Settings of a training that ends soon, and is validated with two ways."""
+    episode = {"way": way, "shot": shot, "queries": queries}
+    validation = {"validation_way": 2, "validation_shot": min(2, shot), "validation_queries": min(2, queries)}
+    soon = {"epochs": 1, "episodes_per_epoch": 2, "denoiser_depth": 2, "denoiser_width": 4}
+    return {**episode, **validation, **soon, **changes}
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import io
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,50 +15,40 @@ from PIL import Image
 from sfumato.learn.meta import MetaConfig
 from sfumato.study import cells as kinds
 from sfumato.study import grid
-from sfumato.study.choose import reading
+from sfumato.study.choose.results import Results
 from sfumato.study.measure import looks
 from sfumato.study.measure.results import CANDIDATES
-from sfumato.study.records import Record
-from sfumato.study.vocabulary import release_kind
-
-PROTECTIONS = [
-    "none",
-    *(f"blur:radius={r}" for r in (1, 3, 5)),
-    *(f"pixelize:cell={b}" for b in (2, 4, 8)),
-    *(f"gaussian:sigma={s}" for s in (40, 120, 200)),
-    *(f"dp-pix:cell={b},epsilon=3" for b in (2, 4, 8)),
-]
-
-# What leaves a device beside pictures, or is learned to leave it.
-KINDS = [
-    "mask:keep=0.1",
-    "mask:keep=0.1,values=shape",
-    "feature:noise=0,dimension=10",
-    "feature:noise=0.3,dimension=10",
-    "code:bits=8",
-    "answer",
-]
+from sfumato.study.records import Record, parse
+from sfumato.study.vocabulary import IMAGES, release_kind
 
 # How much of the picture each setting hides, from 0 to 1: of the task, of the secret from a static
 # adversary, and from an adaptive one. No claim is made that real numbers look like this.
-HIDDEN = dict(
-    zip(
-        [*PROTECTIONS, *KINDS],
-        [
-            (0.00, 0.00, 0.00),
-            *((0.02, 0.25, 0.05), (0.07, 0.85, 0.25), (0.14, 0.97, 0.45)),
-            *((0.02, 0.20, 0.06), (0.08, 0.75, 0.35), (0.25, 0.96, 0.72)),
-            *((0.05, 0.60, 0.30), (0.15, 0.92, 0.65), (0.27, 0.98, 0.86)),
-            *((0.30, 0.97, 0.90), (0.12, 0.95, 0.93), (0.22, 0.98, 0.96)),
-            *((0.03, 0.95, 0.92), (0.03, 0.97, 0.95)),
-            *((0.02, 0.95, 0.75), (0.04, 0.97, 0.93), (0.04, 0.97, 0.97), (0.01, 0.99, 0.99)),
-        ],
-        strict=True,
-    )
-)
-
+PIXELS = {
+    "none": (0.00, 0.00, 0.00),
+    "blur:radius=1": (0.02, 0.25, 0.05),
+    "blur:radius=3": (0.07, 0.85, 0.25),
+    "blur:radius=5": (0.14, 0.97, 0.45),
+    "pixelize:cell=2": (0.02, 0.20, 0.06),
+    "pixelize:cell=4": (0.08, 0.75, 0.35),
+    "pixelize:cell=8": (0.25, 0.96, 0.72),
+    "gaussian:sigma=40": (0.05, 0.60, 0.30),
+    "gaussian:sigma=120": (0.15, 0.92, 0.65),
+    "gaussian:sigma=200": (0.27, 0.98, 0.86),
+    "dp-pix:cell=2,epsilon=3": (0.30, 0.97, 0.90),
+    "dp-pix:cell=4,epsilon=3": (0.12, 0.95, 0.93),
+    "dp-pix:cell=8,epsilon=3": (0.22, 0.98, 0.96),
+}
+KINDS = {  # what leaves a device beside pictures, or is learned to leave it
+    "mask:keep=0.1": (0.03, 0.95, 0.92),
+    "mask:keep=0.1,values=shape": (0.03, 0.97, 0.95),
+    "feature:noise=0,dimension=10": (0.02, 0.95, 0.75),
+    "feature:noise=0.3,dimension=10": (0.04, 0.97, 0.93),
+    "code:bits=8": (0.04, 0.97, 0.97),
+    "answer": (0.01, 0.99, 0.99),
+}
+HIDDEN = {**PIXELS, **KINDS}
 CHANCE = 0.02
-_PEOPLE = {"probes": 500, "people": [1] * 500}
+LEFT_OUT = {"many"}
 
 
 class _Config(grid.StudyConfig):
@@ -69,18 +59,10 @@ class _Config(grid.StudyConfig):
         return self.protections
 
 
-def study(
-    *,
-    transfer: str | None = None,
-    today: bool = False,
-    stored: bool = False,
-    reconstructions: Sequence[str] = (),
-    **changes: Any,
-) -> dict[str, Any]:
+def study(*, log_rank: bool = False, reconstructions: Sequence[str] = (), **changes: Any) -> dict[str, Any]:
     """study.json of the synthetic run, with some of its entries changed, and its cells with them.
 
-    It is as versions before 0.2 wrote it; `today` it has what else a release tells, and what it proves. It
-    asks for one release, and has no curve of more.
+    It asks for one release, and has no curve of more.
     """
     made: dict[str, Any] = {
         "name": "synthetic",
@@ -101,23 +83,16 @@ def study(
             "episodes": 600,
             "secret_is_task": False,
         },
-        "protections": list(PROTECTIONS),
+        "protections": list(PIXELS),
         "learners": ["clean", "protected", "denoised"],
         "attacks": [
-            "reidentify-static",
-            "reidentify-adaptive",
-            "reidentify-restored-adaptive",
+            *("reidentify-static", "reidentify-adaptive", "reidentify-restored-adaptive"),
             "reidentify-values",
         ],
         "measures": ["ssim", "psnr", "mse"],
         "recommend": {"reidentification_at_most": 0.1},
         "seeds": [0],
-        "training": {
-            "encoder": "conv4",
-            "episode": {"way": 20, "shot": 5, "queries": 5},
-            "learning_rate": 0.001,
-            "patience": None,
-        },
+        "training": {"encoder": "conv4", "learning_rate": 0.001, "patience": None},
         "adversary": {"steps": 1000, "gallery": 20, "probes": 10, "copies": 4},
         "versions": {"sfumato": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
     }
@@ -132,23 +107,21 @@ def study(
             attributes=tuple(made["task"].get("attributes", ())),
         ),
         recommend=grid.Bounds(inference_at_most=(made["recommend"] or {}).get("inference_at_most", {})),
-        log_rank=stored,
+        log_rank=log_rank,
         reconstructions=list(reconstructions),
         meta=MetaConfig(way=5, shot=5),  # those of grid.Task
         **{key: made[key] for key in ("protections", "learners", "attacks", "seeds")},
     )
-    left_out = ("many",) if today else ("many", "tells", "proved")
     shown = [cell for spec in config.specs for cell in looks.list_examples(config, spec)]
-    cells = [cell for cell in [*kinds.cells(config), *shown] if cell.kind not in left_out]
+    cells = [cell for cell in [*kinds.cells(config), *shown] if cell.kind not in LEFT_OUT]
     return {**made, "cells": [_listed(cell.kind, cell.coordinates) for cell in cells]}
 
 
 def full_study(**changes: Any) -> dict[str, Any]:
-    """study.json of a run with all adversaries, with a face network, and with transfer."""
+    """study.json of a run with all adversaries, with a face network."""
     task = {**study()["task"], "other_shots": [1], "classes": None}
     adversary = {"recogniser": "mobile-face-net", "steps": 0, "gallery": 20, "probes": 10, "copies": 4}
-    full = {"task": task, "attacks": list(grid.ATTACKS), "adversary": adversary, "transfer": "denoised"}
-    return study(**{**full, **changes})
+    return study(**{"task": task, "attacks": list(grid.ATTACKS), "adversary": adversary, **changes})
 
 
 def study_of_kinds(**changes: Any) -> dict[str, Any]:
@@ -157,16 +130,13 @@ def study_of_kinds(**changes: Any) -> dict[str, Any]:
         "protections": ["none", "pixelize:cell=4", "dp-pix:cell=4,epsilon=3", *KINDS],
         "reconstructions": ["invert-feature"],
         "left_out": ["The attack 'reidentify-static' takes pixels and shapes, and is left out elsewhere."],
-        **changes,
+        "log_rank": True,
     }
-    return full_study(**{"today": True, "stored": True, "transfer": None, **changed})
+    return full_study(**{**changed, **changes})
 
 
 def records(of: dict[str, Any]) -> list[dict[str, Any]]:
-    """One record for every cell of a study whose protections are among PROTECTIONS.
-
-    They are as versions before 0.2 made them, or, where the adversary has a recogniser, as today's.
-    """
+    """One record for every cell of a study whose protections are among HIDDEN."""
     places = dict.fromkeys((one["cell"]["protection"], one["cell"]["seed"]) for one in of["cells"])
     draws = {place: random.Random("{} {}".format(*place)) for place in places}
     return [
@@ -175,41 +145,61 @@ def records(of: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def typed(them: list[dict[str, Any]]) -> list[Record]:
+def typed(them: Iterable[dict[str, Any]]) -> list[Record]:
     """Records as a report reads them."""
-    return [reading.parse_record(record) for record in them]
+    return [parse(record) for record in them]
+
+
+def results(of: dict[str, Any], them: Iterable[dict[str, Any]]) -> Results:
+    """The results of a study and its records."""
+    return Results(of, typed(them))
+
+
+def write_run(directory: Path, of: dict[str, Any], them: list[dict[str, Any]]) -> Path:
+    """Lay a study and its records out as a run directory."""
+    (directory / "records").mkdir(parents=True)
+    (directory / "study.json").write_text(json.dumps(of), encoding="utf-8")
+    for record in them:
+        path = directory / "records" / f"{record['digest']}.json"
+        path.write_text(json.dumps(record), encoding="utf-8")
+    return directory
+
+
+def _listed(kind: str, cell: dict[str, Any]) -> dict[str, Any]:
+    draw = random.Random(json.dumps([kind, cell], sort_keys=True))
+    return {"digest": f"{draw.getrandbits(64):016x}", "kind": kind, "cell": cell}
+
+
+def record(
+    kind: str, protection: str, result: dict[str, Any], *, seed: int = 0, **which: str
+) -> dict[str, Any]:
+    """A record of any kind."""
+    listed = _listed(kind, {"protection": protection, **which, "seed": seed})
+    return {
+        **listed,
+        "result": result,
+        "seconds": round(random.Random(listed["digest"]).uniform(1, 60), 1),
+        "versions": {"sfumato": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
+    }
+
+
+# Records of each kind, of given figures
 
 
 def accuracy(
     protection: str, learner: str, value: float, *, seed: int = 0, half_width: float = 0.004, **more: Any
 ):
     """An accuracy record; its result holds `more`."""
-    cell = {"protection": protection, "learner": learner, "seed": seed}
-    result = {
-        "accuracy": value,
-        "half_width": half_width,
-        "episodes": 600,
-        "trained_episodes": 300,
-        "train_seconds": 40.1,
-        **more,
-    }
-    return _record("accuracy", cell, result)
+    counted = {"episodes": 600, "trained_episodes": 300, "train_seconds": 40.1}
+    result = {"accuracy": value, "half_width": half_width, **counted, **more}
+    return record("accuracy", protection, result, seed=seed, learner=learner)
 
 
 def classifier_accuracy(protection: str, learner: str, value: float, *, seed: int = 0):
     """An accuracy record of an ordinary classifier, whose interval is not even."""
-    cell = {"protection": protection, "learner": learner, "seed": seed}
-    result = {
-        "accuracy": value,
-        "low": round(value - 0.03, 4),
-        "high": round(value + 0.04, 4),
-        "images": 400,
-        "chance": 0.25,
-        "trained_epochs": 12,
-        "train_seconds": 40.1,
-        "precision": "float32",
-    }
-    return _record("accuracy", cell, result)
+    result = {"accuracy": value, "low": round(value - 0.03, 4), "high": round(value + 0.04, 4), "images": 400}
+    result |= {"chance": 0.25, "trained_epochs": 12, "train_seconds": 40.1, "precision": "float32"}
+    return record("accuracy", protection, result, seed=seed, learner=learner)
 
 
 def promise(epsilon: float | None = 8.996, **more: Any) -> dict[str, Any]:
@@ -223,36 +213,22 @@ def promise(epsilon: float | None = 8.996, **more: Any) -> dict[str, Any]:
         "rdp": 9.8712,
         "gdp_approximation": 8.1234,
         "unit": "one task of the pool, added or removed, with all images of its classes",
-        "pool": 120,
-        "noise_multiplier": 1.25,
-        "rate": 0.1,
-        "images_overlap": 1,
         "not_covered": ["those who use the model", "floating point"],
         **more,
     }
 
 
-def attack(protection: str, name: str, value: float, *, seed: int = 0, weaker: float = 0.7):
-    """An attack record: "linear" finds `value`, "1-nn" `weaker` times as much; 500 people, each once."""
-    scores = [
-        {"classifier": kind, "top1": top1, "low": 0.0, "high": 1.0, "hits": [top1] * 500}
-        for kind, top1 in (("linear", value), ("1-nn", round(weaker * value, 4)))
-    ]
-    cell = {"protection": protection, "attack": name, "seed": seed}
-    result = {"scores": scores, "chance": CHANCE, "identities": 50, "gallery": 1000, **_PEOPLE}
-    return _record("attack", cell, result)
-
-
-def recent_attack(
+def attack(
     protection: str,
     name: str,
     value: float,
     *,
     seed: int = 0,
+    weaker: float = 0.7,
     faces_found: float | None = None,
     flat: bool | None = None,
 ):
-    """An attack record of today: the SVM finds `value`, the other two classifiers less.
+    """An attack record: the SVM finds `value`, "1-nn" `weaker` times as much; 500 people, each once.
 
     `flat` is whether their recogniser had stopped gaining; None where none was trained.
     """
@@ -264,15 +240,15 @@ def recent_attack(
             "top5": min(1.0, round(2 * top1, 4)),
             "top10": min(1.0, round(3 * top1, 4)),
         }
-        for kind, top1 in (("svm", value), ("1-nn", round(0.7 * value, 4)), ("mean", round(0.9 * value, 4)))
+        for kind, top1 in (("svm", value), ("1-nn", round(weaker * value, 4)))
     ]
-    cell = {"protection": protection, "attack": name, "seed": seed}
-    result = {"scores": scores, "chance": CHANCE, "identities": 50, "gallery": 1000, **_PEOPLE}
+    result = {"scores": scores, "chance": CHANCE, "identities": 50, "gallery": 1000, "probes": 500}
+    result |= {"people": [1] * 500, "faces_found": faces_found}
     result |= {"verification_auc": round(0.5 + value / 2, 4), "tar_at_far_1e-3": round(value / 2, 4)}
     if flat is not None:
         course = {"figure": "verification AUC", "curve": [[25, 0.7], [50, 0.8]], "flat": flat}
         result["trained"] = [{"network": "recogniser", "steps": 50, "ceiling": 50, **course}]
-    return _record("attack", cell, {**result, "faces_found": faces_found})
+    return record("attack", protection, result, seed=seed, attack=name)
 
 
 def many(protection: str, named: dict[int, list[float]], *, seed: int = 0, **more: Any):
@@ -291,7 +267,7 @@ def many(protection: str, named: dict[int, list[float]], *, seed: int = 0, **mor
     ]
     people = len(next(iter(named.values())))
     result = {"points": points, "panel": people // 2, "pictures": 30, "enough": {100: 3}, "able": people}
-    return _record("many", {"protection": protection, "seed": seed}, {**result, **more})
+    return record("many", protection, {**result, **more}, seed=seed)
 
 
 def inference(protection: str, label: str, value: float, *, seed: int = 0, people: int = 100):
@@ -299,124 +275,7 @@ def inference(protection: str, label: str, value: float, *, seed: int = 0, peopl
     hits, probes = [10 * value] * people, [10] * people
     score = {"classifier": "values", "top1": value, "low": value - 0.01, "high": value + 0.01, "hits": hits}
     result = {"scores": [score], "chance": 0.5, "identities": 2, "probes": sum(probes), "people": probes}
-    return _record("inference", {"protection": protection, "secret": label, "seed": seed}, result)
-
-
-def transfer(protection: str, trained: dict[str, float], *, learner: str = "denoised", seed: int = 0):
-    """A transfer record: the accuracies of the models trained for other settings, queried with this one."""
-    cell = {"protection": protection, "learner": learner, "seed": seed}
-    models = {spec: {"accuracy": value, "half_width": 0.004} for spec, value in trained.items()}
-    return _record("transfer", cell, {"trained": models})
-
-
-def write_run(directory: Path, of: dict[str, Any], them: list[dict[str, Any]]) -> Path:
-    """Lay a study and its records out as a run directory."""
-    (directory / "records").mkdir(parents=True)
-    (directory / "study.json").write_text(json.dumps(of), encoding="utf-8")
-    for record in them:
-        path = directory / "records" / f"{record['digest']}.json"
-        path.write_text(json.dumps(record), encoding="utf-8")
-    return directory
-
-
-def _listed(kind: str, cell: dict[str, Any]) -> dict[str, Any]:
-    draw = random.Random(json.dumps([kind, cell], sort_keys=True))
-    return {"digest": f"{draw.getrandbits(64):016x}", "kind": kind, "cell": cell}
-
-
-def _record(kind: str, cell: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
-    listed = _listed(kind, cell)
-    return {
-        **listed,
-        "result": result,
-        "seconds": round(random.Random(listed["digest"]).uniform(1, 60), 1),
-        "versions": {"sfumato": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
-    }
-
-
-def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random) -> dict[str, Any]:
-    protection, seed = cell["protection"], cell["seed"]
-    task, static, adaptive = HIDDEN[protection]
-    recent = "recogniser" in of["adversary"]
-    match kind:
-        case "inference":
-            return inference(protection, cell["secret"], round(0.9 - 0.4 * task, 4), seed=seed)
-        case "accuracy":
-            loss = {
-                "clean": 0.02 + 2.4 * task,
-                "protected": task,
-                "denoised": 0.8 * task,
-                "meta": 3 * task,
-            }.get(cell["learner"], task)
-            loss = 0.0 if protection == "none" else loss
-            value = max(0.22, 0.955 - loss + draw.gauss(0, 0.003))
-            half_width = round(0.003 + 0.006 * math.sqrt(1 - value), 4)
-            more: dict[str, Any] = {}
-            if cell["learner"] == "meta":
-                more = {"trained_steps": 2000, "privacy": promise()}
-            elif recent:
-                operations = 157_470_912 if cell["learner"] == "denoised" else 31_234_567
-                more = {"operations": operations, "precision": "bfloat16"}
-                more |= {"accuracy_1_shot": round(0.8 * value, 4), "half_width_1_shot": 0.0091}
-            return accuracy(
-                *(protection, cell["learner"], round(value, 4)), seed=seed, half_width=half_width, **more
-            )
-        case "attack":
-            share = {
-                "static": static,
-                "adaptive": adaptive,
-                "denoised": static**2,
-                "denoised-adaptive": 0.97 * adaptive,
-                "restored": static**1.5,
-                "restored-adaptive": 0.99 * adaptive,
-                "shape": adaptive,
-                "values": adaptive,
-                "sorted": static**3,
-                "fused": 0.98 * adaptive,
-            }[cell["attack"].removeprefix("reidentify-")]
-            value = round(CHANCE + (0.68 - CHANCE) * (1 - share) * draw.uniform(0.95, 1.0), 4)
-            if not recent:
-                return attack(protection, cell["attack"], value, seed=seed)
-            view = grid.ATTACKS[cell["attack"]].view
-            if release_kind(protection) not in ("pixels", "shape"):
-                return recent_attack(protection, cell["attack"], value, seed=seed)
-            seen = {
-                "shape": 0.0,
-                "values": 0.0,
-                "sorted": 0.0,
-                "fused": 0.0,
-                "released": 1 - static,
-                "denoised": 1 - static**2,
-                "restored": 1 - static**1.5,
-            }[view]
-            return recent_attack(protection, cell["attack"], value, seed=seed, faces_found=round(seen, 4))
-        case "transfer":
-            trained = {}
-            for spec in of["protections"]:
-                families = {spec.partition(":")[0], protection.partition(":")[0]}
-                apart = abs(HIDDEN[spec][0] - task) + 0.2 * len(families) - 0.2
-                trained[spec] = round(max(0.21, 0.95 - task - apart * draw.uniform(0.9, 1)), 4)
-            return transfer(protection, trained, learner=cell["learner"], seed=seed)
-        case "similarity":
-            return _similarity(cell, hidden=(static + adaptive) / 2)
-        case "pictures":
-            return _pictures(of, protection, seed)
-        case "examples":
-            return _examples(protection, seed)
-        case "tells":
-            return tells(protection, {"identity": adaptive, "headwear": task, "glasses": static}, seed=seed)
-        case "proved":
-            return proved(protection, seed=seed)
-        case "stored":
-            value = round(CHANCE + 0.6 * (1 - adaptive), 4)
-            return stored(protection, cell["learner"], value, seed=seed)
-        case "log-rank":
-            is_code = protection.startswith("code")
-            return log_rank(protection, adaptive, None if is_code else 1 - task, seed=seed)
-        case "reconstruction":
-            return reconstruction(protection, cell["attack"], seed=seed)
-        case _:
-            return _embeddings(protection, cell["learner"], seed, task)
+    return record("inference", protection, result, seed=seed, secret=label)
 
 
 def tells(protection: str, hidden: dict[str, float], *, seed: int = 0) -> dict[str, Any]:
@@ -426,15 +285,10 @@ def tells(protection: str, hidden: dict[str, float], *, seed: int = 0) -> dict[s
         guessing = (0.02, 0.2, 0.5)[number % 3]
         value = round(guessing + 0.9 * (1 - guessing) * (1 - share), 4)
         labels[name] = {
-            "accuracy": value,
-            "low": round(value - 0.02, 4),
-            "high": round(value + 0.02, 4),
-            "guessing": guessing,
-            "classes": (50, 5, 2)[number % 3],
-            "images": 750,
-            "adversary": "svm",
+            **{"accuracy": value, "low": round(value - 0.02, 4), "high": round(value + 0.02, 4)},
+            **{"guessing": guessing, "classes": (50, 5, 2)[number % 3], "images": 750, "adversary": "svm"},
         }
-    return _record("tells", {"protection": protection, "seed": seed}, {"labels": labels})
+    return record("tells", protection, {"labels": labels}, seed=seed)
 
 
 def proved(protection: str, *, seed: int = 0, **more: Any) -> dict[str, Any]:
@@ -452,44 +306,79 @@ def proved(protection: str, *, seed: int = 0, **more: Any) -> dict[str, Any]:
             if outputs and outputs < count
         ],
     }
-    return _record("proved", {"protection": protection, "seed": seed}, {**result, **more})
+    return record("proved", protection, {**result, **more}, seed=seed)
 
 
 def log_rank(protection: str, lrp: float, accuracy: float | None, *, seed: int = 0) -> dict[str, Any]:
     """A record of log-rank privacy among nine people; a code has no accuracy."""
     result = {"lrp": lrp, "low": lrp - 0.1, "high": lrp + 0.1, "guessing": 0.8, "strongest": "density"}
     result |= {"features": 90, "identities": 9, "images": 100, "chance": 0.5, "accuracy": accuracy}
-    return _record("log-rank", {"protection": protection, "seed": seed}, result)
-
-
-def stored(protection: str, learner: str, value: float, *, seed: int = 0) -> dict[str, Any]:
-    """A record of stored embeddings: the SVM finds `value`, nearest means less."""
-    scores = [
-        {"classifier": kind, "top1": top1, "low": round(top1 - 0.02, 4), "high": round(top1 + 0.02, 4)}
-        for kind, top1 in (("mean", round(0.9 * value, 4)), ("svm", value))
-    ]
-    cell = {"protection": protection, "learner": learner, "seed": seed}
-    result = {"scores": scores, "chance": CHANCE, "identities": 50, "embeddings": 500}
-    return _record("stored", cell, result)
+    return record("log-rank", protection, result, seed=seed)
 
 
 def reconstruction(
     protection: str, attack: str, *, seed: int = 0, **measures: float | None
 ) -> dict[str, Any]:
     """A record of rebuilt images, of these measures."""
-    originals = [_face(number) for number in range(3)]
     result = {
         "measures": measures or {"ssim": 0.31, "psnr": 14.25, "mse": 0.0376},
         "images": 100,
-        "originals": [_png(picture) for picture in originals],
-        "pictures": [_png(0.5 * picture + 60) for picture in originals],
+        "originals": [_face(number) for number in range(3)],
+        "pictures": [_face(number, 0.5) for number in range(3)],
     }
-    return _record("reconstruction", {"protection": protection, "attack": attack, "seed": seed}, result)
+    return record("reconstruction", protection, result, seed=seed, attack=attack)
+
+
+# Records of whole studies
+
+
+def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random) -> dict[str, Any]:
+    protection, seed = cell["protection"], cell["seed"]
+    task, static, adaptive = HIDDEN[protection]
+    match kind:
+        case "accuracy":
+            learner = cell["learner"]
+            loss = {"clean": 0.02 + 2.4 * task, "denoised": 0.8 * task, "meta": 3 * task}.get(learner, task)
+            value = max(0.22, 0.955 - loss * (protection != "none") + draw.gauss(0, 0.003))
+            more: dict[str, Any] = {"operations": 31_234_567, "accuracy_1_shot": round(0.8 * value, 4)}
+            if learner == "meta":
+                more = {"trained_steps": 2000, "privacy": promise()}
+            width = round(0.003 + 0.006 * math.sqrt(1 - value), 4)
+            return accuracy(protection, learner, round(value, 4), seed=seed, half_width=width, **more)
+        case "attack":
+            words = grid.ATTACKS[cell["attack"]]
+            hidden = adaptive if words.adaptive else static**1.5
+            value = round(CHANCE + (0.68 - CHANCE) * (1 - hidden) * draw.uniform(0.9, 1.0), 4)
+            looked = "recogniser" in of["adversary"] and release_kind(protection) in IMAGES
+            faces = round(1 - static, 4) if looked and words.view in ("released", "restored") else None
+            return attack(protection, cell["attack"], value, seed=seed, faces_found=faces)
+        case "inference":
+            return inference(protection, cell["secret"], round(0.9 - 0.4 * task, 4), seed=seed)
+        case "similarity":
+            return _similarity(cell, hidden=(static + adaptive) / 2)
+        case "pictures":
+            return _pictures(of, protection, seed)
+        case "examples":
+            words = {"words": "0110 1001"} if release_kind(protection) not in IMAGES else {}
+            shown = [
+                {"original": _face(number % 3), **(words or {"released": _face(number % 3, 0.5)})}
+                for number in range(6)
+            ]
+            return record("examples", protection, {"examples": shown}, seed=seed)
+        case "tells":
+            return tells(protection, {"identity": adaptive, "headwear": task, "glasses": static}, seed=seed)
+        case "proved":
+            return proved(protection, seed=seed)
+        case "log-rank":
+            is_code = protection.startswith("code")
+            return log_rank(protection, adaptive, None if is_code else 1 - task, seed=seed)
+        case _:
+            return reconstruction(protection, cell["attack"], seed=seed)
 
 
 def _similarity(cell: dict[str, Any], *, hidden: float) -> dict[str, Any]:
-    protection = cell["protection"]
-    share = {"released": 1.0, "denoised": 0.7, "restored": 0.6}[cell["view"]] * hidden
+    protection, view = cell["protection"], cell["view"]
+    share = {"released": 1.0, "denoised": 0.7, "restored": 0.6}[view] * hidden
     clear = protection == "none"
     result: dict[str, Any] = {
         "ssim": 1.0 if clear else round(1 - 0.95 * share, 4),
@@ -497,117 +386,52 @@ def _similarity(cell: dict[str, Any], *, hidden: float) -> dict[str, Any]:
         "mse": 0.0 if clear else round(10 ** (-(34 - 24 * share) / 10), 6),
         "images": 100,
     }
-    if cell["view"] == "released":
+    if view == "released":
         side = int(protection.partition("cell=")[2].split(",")[0] or 1)
         result["bytes_per_image"] = 3 * math.ceil(32 / side) ** 2
         result["guarantee"] = _guarantee(protection)
-    return _record("similarity", cell, result)
+    return record("similarity", protection, result, seed=cell["seed"], view=view)
 
 
 def _guarantee(protection: str) -> dict[str, Any] | None:
     if protection.startswith("dp-pix"):
         return {
             "text": "hides any 1 pixel at eps = 3 (pure DP); the whole image only at eps = 3080",
-            "definition": "pure",
-            "value": 3.0,
-            "whole_image": 3072.0,
+            **{"definition": "pure", "value": 3.0, "whole_image": 3072.0},
             "source": "Laplace mechanism on integer cell sums: Ghosh, Roughgarden & Sundararajan 2009",
         }
     if protection.startswith("gaussian"):
         one = 255 * math.sqrt(3) / float(protection.partition("sigma=")[2])
         return {
             "text": f"hides any 1 pixel at mu = {one:.2f} (Gaussian DP); "
-            f"the whole image only at mu = {32 * one:.0f}",
-            "definition": "gaussian",
-            "value": one,
-            "whole_image": 32 * one,
+            f"the whole image at mu = {32 * one:.0f}",
+            **{"definition": "gaussian", "value": one, "whole_image": 32 * one},
             "source": "Gaussian mechanism: Dong, Roth & Su 2022, Theorem 1",
         }
     return None
 
 
-def _pictures(of, protection: str, seed: int) -> dict[str, Any]:
-    originals = [_face(number) for number in range(3)]
-    draw = np.random.default_rng(len(protection) + seed)
-    family, _, rest = protection.partition(":")
-    amount = float(rest.split(",")[0].partition("=")[2] or 0)
-    released = [_hide(picture, family, amount, draw) for picture in originals]
-    denoised = [(0.5 * one + 0.5 * other) for one, other in zip(originals, released, strict=True)]
-    with_denoiser = protection != "none" and "denoised" in of["learners"]
-    result = {
-        "original": [_png(picture) for picture in originals],
-        "released": [_png(picture) for picture in released],
-        "denoised": [_png(picture) for picture in denoised] if with_denoiser else None,
+def _pictures(of: dict[str, Any], protection: str, seed: int) -> dict[str, Any]:
+    hidden = HIDDEN[protection][1]
+    clear = protection == "none"
+    denoised = not clear and "denoised" in of["learners"]
+    restored = not clear and any("restored" in name and "adaptive" not in name for name in of["attacks"])
+    shown = {"original": 0.0, "released": hidden, "denoised": hidden / 2, "restored": hidden / 3}
+    result: dict[str, Any] = {
+        view: [_face(number, share) for number in range(3)] for view, share in shown.items()
     }
-    if "recogniser" in of["adversary"]:
-        restored = [(0.7 * one + 0.3 * other) for one, other in zip(originals, released, strict=True)]
-        restores = protection != "none" and any("restored" in name for name in of["attacks"])
-        result["restored"] = [_png(picture) for picture in restored] if restores else None
-    return _record("pictures", {"protection": protection, "seed": seed}, result)
+    result |= {} if denoised else {"denoised": None}
+    result |= {} if restored else {"restored": None}
+    return record("pictures", protection, result, seed=seed)
 
 
-def _examples(protection: str, seed: int) -> dict[str, Any]:
-    """Six faces, and what leaves of them."""
-    faces = [_face(number % 3) for number in range(6)]
-    hidden = protection.partition(":")[0] in ("code", "feature", "answer")
-    examples = [
-        {
-            "original": _png(face),
-            **({"words": "0110 1001"} if hidden else {"released": _png(0.5 * face + 60)}),
-        }
-        for face in faces
-    ]
-    return _record("examples", {"protection": protection, "seed": seed}, {"examples": examples})
-
-
-def _face(number: int) -> np.ndarray:
-    """A (32, 32, 3) cartoon in 0..255: skin, hat, eyes, mouth."""
+def _face(number: int, hidden: float = 0.0) -> str:
+    """A (32, 32, 3) cartoon as a data: URI: skin, hat and eyes, as far as they are not hidden."""
     y, x = np.mgrid[0:32, 0:32]
     picture = np.full((32, 32, 3), (150 + 30 * number, 190, 220 - 40 * number), float)
     picture[((x - 16) / 9) ** 2 + ((y - 19) / 11) ** 2 < 1] = (224 - 50 * number, 172 - 40 * number, 140)
     picture[(y < 11) & (abs(x - 16) < 11)] = [(200, 40, 50), (40, 90, 180), (230, 180, 40)][number]
-    picture[(y < 11) & (abs(x - 16) < 11) & ((x + y * number) % 5 == 0)] = 250
     picture[(abs(y - 17) < 1.5) & (abs(abs(x - 16) - 4) < 1.5)] = 30
-    picture[(y == 24) & (abs(x - 16) < 4)] = (150, 40, 50)
-    return picture
-
-
-def _hide(picture: np.ndarray, family: str, amount: float, draw: np.random.Generator) -> np.ndarray:
-    if family == "gaussian":
-        return picture + draw.normal(0, amount, picture.shape)
-    if family == "blur":
-        for axis in (0, 1):
-            shifts = range(-round(2 * amount), round(2 * amount) + 1)
-            picture = sum(np.roll(picture, shift, axis) for shift in shifts) / len(shifts)
-    if family in ("pixelize", "dp-pix"):
-        side = int(amount)
-        cells = picture.reshape(32 // side, side, 32 // side, side, 3).mean((1, 3))
-        if family == "dp-pix":
-            cells = cells + draw.laplace(0, 255 / side**2, cells.shape)
-        picture = cells.repeat(side, 0).repeat(side, 1)
-    return picture
-
-
-def _png(picture: np.ndarray) -> str:
     buffer = io.BytesIO()
-    Image.fromarray(picture.round().clip(0, 255).astype(np.uint8)).save(buffer, "PNG")
+    Image.fromarray(((1 - hidden) * picture + 128 * hidden).round().astype(np.uint8)).save(buffer, "PNG")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
-def _embeddings(protection: str, learner: str, seed: int, hidden: float) -> dict[str, Any]:
-    draw = random.Random(f"{protection} {learner} {seed} embeddings")
-    names = ["beret", "bowler", "fez", "sombrero", "turban"]
-    spread = (2 + 25 * hidden) * {"clean": 1.4, "protected": 1.0, "denoised": 0.7}[learner]
-    points, classes = [], []
-    for number, name in enumerate(names):
-        angle = 2 * math.pi * number / 5
-        for _ in range(20):
-            points.append(
-                [
-                    10 * math.cos(angle) + draw.gauss(0, spread),
-                    10 * math.sin(angle) + draw.gauss(0, spread),
-                ]
-            )
-            classes.append(name)
-    cell = {"protection": protection, "learner": learner, "seed": seed}
-    return _record("embeddings", cell, {"points": points, "classes": classes})

@@ -1,4 +1,4 @@
-"""The first screen of a report: what to use, what it keeps, what is left; also as JSON and PDF."""
+"""The first screen of a report: what to use, what it keeps, what is left; also as JSON, PDF and lines."""
 
 import json
 from pathlib import Path
@@ -10,37 +10,59 @@ from tests.study.test_report import Page
 
 from sfumato.errors import ConfigError
 from sfumato.study import report, vocabulary
-from sfumato.study.choose.recommend import recommend
+from sfumato.study.choose.recommend import what_leaves
+from sfumato.study.choose.results import Results
 from sfumato.study.report import printing
-from sfumato.study.report.answers import answers, states_a_half, what_leaves
 
 STUDY = small_study("blur:radius=3")
-RECORDS = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]
-
-
-def said() -> dict[str, tuple[str, ...]]:
-    """Question -> the sentences of its answer."""
-    made = answers(STUDY, RECORDS, recommend(STUDY, RECORDS))
-    return {answer.question: answer.sentences for answer in made}
+RESULTS = Results(STUDY, [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)])
+DEMO = Path(__file__).parents[2] / "studies" / "results" / "demo.jsonl"
+ANSWERS = {
+    "What to use": ("Each image leaves blurred.",),
+    "What it keeps": (
+        "90.0% of images are classified correctly (95% interval 89.6 to 90.4; a classifier trained on "
+        "protected images).",
+        "Clear images reach 95.0% and guessing 20.0%, so 93% of what lies above guessing is kept.",
+    ),
+    "What an adversary finds out": (
+        "5.0% of releases are named with the right identity by the strongest adversary (95% interval "
+        "2.9 to 8.4; adaptive adversary, SVM classifier; 250 people among 50); guessing is right for 2.0%.",
+        "At most 10.0% is accepted; the upper end for all adversaries and 500 people is 7.3% (95% "
+        "confidence, all settings of the study allowed for).",
+    ),
+    "What is proved": ("What is proved of it is not recorded.",),
+    "What is not shown": (
+        "Adversaries of this library that were not tried on it: reidentify-restored, reidentify-sorted, "
+        "reidentify-fused.",
+        "An adversary whom nobody has thought of yet may find more, up to what is proved.",
+    ),
+}
 
 
 def test_the_questions_of_whoever_decides_are_answered_in_order():
-    assert list(said()) == [
-        "What to use",
-        "What it keeps",
-        "What an adversary finds out",
-        "What is proved",
-        "What is not shown",
-    ]
+    said = {answer.question: answer.sentences for answer in RESULTS.advice.answers}
+    assert [*said] == [*ANSWERS]
+    assert said == ANSWERS
+
+
+def test_the_page_the_json_and_the_lines_say_the_same():
+    advice, page = RESULTS.advice, Page(report.render(RESULTS))
+    made = json.loads(json.dumps(report.as_json(RESULTS)))
+    assert [answer["question"] for answer in made["answers"]] == [*ANSWERS]
+    assert advice.lines[0] == made["headline"] == "recommended: blur:radius=3"
+    for answer, line in zip(advice.answers, advice.lines[1:], strict=True):
+        assert answer.question in page.text
+        assert all(sentence in page.text for sentence in answer.sentences)
+        assert line == f"{answer.question}: {' '.join(answer.sentences)}"
+    (clear, blurred) = made["settings"]
+    assert (made["recommended"], clear["protection"]) == ("blur:radius=3", "none")
+    figures = blurred["accuracy"]["value"], blurred["reidentification"]["value"], blurred["complete"]
+    assert figures == (0.9, 0.05, True)
 
 
 @pytest.mark.parametrize("name", vocabulary.PROTECTIONS)
 def test_what_leaves_by_each_protection_is_said_to_whoever_knows_no_spec(name: str):
     assert vocabulary.PROTECTIONS[name].leaves.endswith(".")
-
-
-def test_what_leaves_by_the_recommended_setting_comes_first():
-    assert said()["What to use"][0] == "Each image leaves blurred."
 
 
 @pytest.mark.parametrize(
@@ -55,63 +77,23 @@ def test_of_a_network_it_is_said_whose_it_is(spec: str, words: str):
     assert sentence.endswith(words)
 
 
-def test_what_is_kept_stands_beside_clear_images_and_guesses():
-    first, second = said()["What it keeps"]
-    assert first == (
-        "90.0% of images are classified correctly (95% interval 89.6 to 90.4; a classifier trained on "
-        "protected images)."
-    )
-    assert (
-        second == "Clear images reach 95.0% and guessing 20.0%, so 93% of what lies above guessing is kept."
-    )
-
-
-def test_what_an_adversary_finds_out_stands_beside_guesses():
-    first, *_ = said()["What an adversary finds out"]
-    assert first.startswith(
-        "5.0% of releases are named with the right identity by the strongest adversary (95% interval"
-    )
-    assert first.endswith("250 people among 50); guessing is right for 2.0%.")
-
-
 def test_where_the_figures_of_one_half_are_stated_those_of_all_are_explained():
-    study, records = report.load(Path(__file__).parents[2] / "studies" / "results" / "demo.jsonl")
-    advice = recommend(study, records)
-    sentences = answers(study, records, advice)[0].sentences
-    assert advice.setting is not None
+    advice = report.load(DEMO).advice
     of_all = advice.setting.accuracy, advice.setting.risk.top1
     assert (advice.accuracy, advice.risk.top1) != of_all
     accuracy, named = (f"{100 * estimate.value:.1f}%" for estimate in of_all)
-    assert sentences[-1] == (
+    assert advice.answers[0].sentences[-1] == (
         "Charts, tables and the figures of other settings count all people and test images; there "
         f"code:bits=16 has {accuracy} accuracy and {named} re-identification."
     )
-    one = synthetic.study()
-    assert not states_a_half(recommend(one, synthetic.typed(synthetic.records(one))))  # not apart: one figure
+    assert not RESULTS.advice.states_a_half  # not apart: one figure
 
 
 def test_without_a_recommendation_the_reason_is_the_answer():
-    records = [*CLEAR, *found("blur:radius=3", 0.9, 0.2, 0.5)]
-    (answer,) = answers(STUDY, records, recommend(STUDY, records))
+    advice = Results(STUDY, [*CLEAR, *found("blur:radius=3", 0.9, 0.2, 0.5)]).advice
+    (answer,) = advice.answers
     assert answer.sentences[0].startswith("No useful setting is shown to keep re-identification")
-
-
-def test_the_page_shows_the_answers_and_the_figures_first():
-    page = Page(report.render(STUDY, RECORDS))
-    for question, sentences in said().items():
-        assert question in page.text
-        assert all(sentence in page.text for sentence in sentences)
-
-
-def test_json_has_the_answers_and_every_setting():
-    made = json.loads(json.dumps(report.as_json(STUDY, RECORDS)))
-    assert made["recommended"] == "blur:radius=3"
-    assert [answer["question"] for answer in made["answers"]] == list(said())
-    (clear, blurred) = made["settings"]
-    assert clear["protection"] == "none"
-    assert blurred["accuracy"]["value"] == 0.9
-    assert blurred["reidentification"]["value"] == 0.05
-    assert blurred["complete"]
+    assert advice.lines == (advice.headline, *answer.sentences[1:])
 
 
 def test_without_a_browser_it_is_said_how_to_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -123,19 +105,10 @@ def test_without_a_browser_it_is_said_how_to_print(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.browser
 @pytest.mark.skipif(not Path("/usr/bin/chromium").exists(), reason="needs Debian's chromium")
-def test_the_summary_is_one_page_of_pdf(tmp_path: Path):
+@pytest.mark.parametrize("name", ["synthetic", "demo"])
+def test_the_summary_is_one_page_of_pdf(tmp_path: Path, name: str):
     study = synthetic.full_study()
-    page = report.render(study, synthetic.typed(synthetic.records(study)), summary=True)
-    content = report.write_pdf(page, tmp_path / "page.pdf").read_bytes()
+    results = report.load(DEMO) if name == "demo" else synthetic.results(study, synthetic.records(study))
+    content = report.write_pdf(report.render(results, summary=True), tmp_path / "page.pdf").read_bytes()
     assert content.startswith(b"%PDF-")
-    assert content.count(b"/Type /Page\n") == 1
-
-
-@pytest.mark.browser
-@pytest.mark.skipif(not Path("/usr/bin/chromium").exists(), reason="needs Debian's chromium")
-def test_the_summary_of_a_real_study_is_one_page_too(tmp_path: Path):
-    study, records = report.load(Path(__file__).parents[2] / "studies" / "results" / "demo.jsonl")
-    content = report.write_pdf(
-        report.render(study, records, summary=True), tmp_path / "page.pdf"
-    ).read_bytes()
     assert content.count(b"/Type /Page\n") == 1

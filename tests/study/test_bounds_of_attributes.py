@@ -6,7 +6,7 @@ from tests.study import synthetic
 from tests.study.test_recommend import CLEAR, found, small_study
 
 from sfumato.base.proportions import upper_end_over_people
-from sfumato.study.choose.recommend import recommend
+from sfumato.study.choose.results import Results
 from sfumato.study.records import Record
 
 
@@ -31,37 +31,37 @@ def records_of_two(*shares: float) -> list[Record]:
 
 
 def test_the_recommended_setting_keeps_the_bound_of_every_secret():
-    advice = recommend(study_of_two(), records_of_two(0.8, 0.6))
+    advice = Results(study_of_two(), records_of_two(0.8, 0.6)).advice
     assert advice.headline == "recommended: blur:radius=5"
     assert (
         "Gender is inferred in 60.0% (95% interval 56.6 to 63.3) of cases by classifiers of what travelled, "
         "guessing 50.0%; at most 70.0% is accepted, and the upper end is"
-    ) in " ".join(advice.lines)
+    ) in " ".join(advice.sentences)
     # With nothing inferred the more accurate one is.
-    assert recommend(study_of_two(), records_of_two(0.6, 0.6)).headline == "recommended: blur:radius=3"
+    assert Results(study_of_two(), records_of_two(0.6, 0.6)).advice.headline == "recommended: blur:radius=3"
 
 
 def test_an_inference_under_the_bound_whose_upper_end_is_above_it_is_not_enough():
-    assert recommend(study_of_two(), records_of_two(0.8, 0.69)).setting is None
-    assert recommend(study_of_two(0.8), records_of_two(0.8, 0.69)).setting is not None
+    assert Results(study_of_two(), records_of_two(0.8, 0.69)).advice.setting is None
+    assert Results(study_of_two(0.8), records_of_two(0.8, 0.69)).advice.setting is not None
 
 
 def test_where_no_setting_keeps_all_bounds_the_nearest_and_its_inference_are_said():
-    advice = recommend(study_of_two(), records_of_two(0.85, 0.75))
+    advice = Results(study_of_two(), records_of_two(0.85, 0.75)).advice
     assert advice.headline == (
         "no recommendation: no useful setting is shown to keep re-identification at or under 10.0%, and the "
         "inference of gender at or under 70.0%"
     )
-    assert "The nearest is blur:radius=5" in advice.lines[1]
+    assert "The nearest is blur:radius=5" in advice.sentences[1]
     assert "Gender is inferred in 75.0%" in advice.lines[2]
 
 
 def test_a_setting_of_which_an_inference_is_missing_is_not_recommended():
     records = [record for record in records_of_two(0.6, 0.6) if record.cell.protection != "blur:radius=3"]
     records += found("blur:radius=3", 0.93, 0.03, 0.05)
-    advice = recommend(study_of_two(), records)
+    advice = Results(study_of_two(), records).advice
     assert advice.headline == "recommended: blur:radius=5"
-    assert "Not considered, since records are missing: blur:radius=3." in advice.lines
+    assert "Not considered, since records are missing: blur:radius=3." in advice.sentences
 
 
 def upper_end(share: float, error: float) -> float:
@@ -73,14 +73,14 @@ def test_the_more_settings_are_compared_the_less_an_inference_under_its_bound_sh
     """67%: for one setting the upper end is below 70%, for the three of this study it is not."""
     alone, among_three = (upper_end(0.67, 0.05 / settings) for settings in (1, 3))
     assert alone < 0.7 < among_three
-    advice = recommend(study_of_two(0.7), records_of_two(0.8, 0.67))
+    advice = Results(study_of_two(0.7), records_of_two(0.8, 0.67)).advice
     assert advice.setting is None
-    words = " ".join(advice.lines)
+    words = " ".join(advice.sentences)
     assert "at most 70.0% is accepted, and the upper end is " in words
     assert f"the upper end is {100 * among_three:.1f}%" in words
 
 
 def test_an_inference_whose_interval_ends_at_the_bound_with_every_setting_allowed_for_is_enough():
     end = upper_end(0.675, 0.05 / 3)
-    assert recommend(study_of_two(end + 1e-6), records_of_two(0.8, 0.675)).setting is not None
-    assert recommend(study_of_two(end - 1e-6), records_of_two(0.8, 0.675)).setting is None
+    assert Results(study_of_two(end + 1e-6), records_of_two(0.8, 0.675)).advice.setting is not None
+    assert Results(study_of_two(end - 1e-6), records_of_two(0.8, 0.675)).advice.setting is None

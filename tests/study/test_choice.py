@@ -2,9 +2,10 @@
 
 import math
 from types import SimpleNamespace as Of
-from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import binomtest
 from tests.study import synthetic
 from tests.study.test_recommend import (
@@ -18,13 +19,9 @@ from tests.study.test_recommend import (
     small_study,
 )
 
-from sfumato.study.choose import estimates, frontier
-from sfumato.study.choose.estimates import Estimate
-from sfumato.study.choose.recommend import least_useful, nothing_to_keep, recommend
-
-FOLDS: dict[str, Any] = {"task": {"folds": 2}}
-ONE: dict[str, Any] = {"task": {}}
-
+from sfumato.study.choose.figures import Estimate, interval_of, over_folds, over_seeds
+from sfumato.study.choose.recommend import least_useful, nothing_to_keep
+from sfumato.study.choose.results import Results
 
 # Proofs
 
@@ -37,29 +34,31 @@ def test_a_proof_keeps_the_bound_where_it_is_no_higher_and_among_no_more_people(
     at_most: float, candidates: int, kept: bool
 ):
     """The bound is 10%, and there are 50 people; adversaries name 30%, which only a proof outweighs."""
-    study = small_study("code:bits=2", today=True)
+    study = small_study("code:bits=2")
     proof = proved_record("code:bits=2", {"candidates": candidates, "at_most": at_most})
     records = [*CLEAR, *found("code:bits=2", 0.8, 0.1, 0.3), *synthetic.typed([proof])]
-    assert (recommend(study, records).setting is not None) is kept
+    assert (Results(study, records).advice.setting is not None) is kept
 
 
 def test_of_several_proofs_that_fit_the_one_of_most_people_is_said():
-    study = small_study("code:bits=2", today=True)
+    study = small_study("code:bits=2")
     namings = ({"candidates": count, "at_most": 4 / count} for count in (40, 50, 60))
     proof = proved_record("code:bits=2", *namings)
     proof["result"]["outputs"] = 4  # of records that do not have people apart, counting says no more
-    advice = recommend(study, [*CLEAR, *found("code:bits=2", 0.8, 0.02, 0.03), *synthetic.typed([proof])])
-    assert "names more than 8% of 50 equally likely people" in advice.found[0]
+    advice = Results(
+        study, [*CLEAR, *found("code:bits=2", 0.8, 0.02, 0.03), *synthetic.typed([proof])]
+    ).advice
+    assert "names more than 8% of 50 equally likely people" in advice.answers[2].sentences[1]
 
 
 def test_among_settings_that_are_proved_the_more_accurate_comes_first_and_then_the_safer():
-    study = small_study("code:bits=2", "code:bits=3", "code:bits=4", today=True)
+    study = small_study("code:bits=2", "code:bits=3", "code:bits=4")
     specs = {"code:bits=2": (0.8, 0.02), "code:bits=3": (0.9, 0.04), "code:bits=4": (0.9, 0.03)}
     records = [*CLEAR]
     for spec, (value, named) in specs.items():
         proof = proved_record(spec, {"candidates": 50, "at_most": 0.08})
         records += [*found(spec, value, 0.01, named), *synthetic.typed([proof])]
-    advice = recommend(study, records)
+    advice = Results(study, records).advice
     assert advice.headline == "recommended: code:bits=4"
     assert advice.runner_up is not None
     assert advice.runner_up.protection == "code:bits=3"
@@ -71,9 +70,9 @@ def test_among_settings_that_are_proved_the_more_accurate_comes_first_and_then_t
 def test_a_setting_is_useful_from_half_of_what_the_clean_learner_has_over_guessing():
     """95% of five classes: half way from 20% is 57.5%."""
     study = small_study("blur:radius=3")
-    assert least_useful(study, CLEAR) == pytest.approx(0.575)
+    assert least_useful(Results(study, CLEAR)) == pytest.approx(0.575)
     for value, useful in ((0.576, True), (0.574, False)):
-        advice = recommend(study, [*CLEAR, *found("blur:radius=3", value, 0.01, 0.02)])
+        advice = Results(study, [*CLEAR, *found("blur:radius=3", value, 0.01, 0.02)]).advice
         assert (advice.setting is not None) is useful
         assert advice.nearest is None if useful else advice.nearest is not None
 
@@ -86,13 +85,13 @@ def test_there_is_something_to_keep_from_a_third_of_what_guessing_leaves(
 ):
     """Guessing five classes is right in 20%, so a third of the rest is 46.7%; and surely above guessing."""
     clean = [accuracy("none", "clean", value, half_width=half_width)]
-    assert (nothing_to_keep(small_study(), clean) == []) is kept
+    assert (nothing_to_keep(Results(small_study(), clean)) == []) is kept
 
 
 def test_without_a_clean_learner_guessing_is_what_is_useful():
     study = small_study("blur:radius=3")
-    assert least_useful(study, []) == pytest.approx(0.2)
-    assert nothing_to_keep(study, []) == []
+    assert least_useful(Results(study, [])) == pytest.approx(0.2)
+    assert nothing_to_keep(Results(study, [])) == []
 
 
 # Halves, people, figures
@@ -105,7 +104,7 @@ def test_a_setting_is_chosen_by_its_strongest_adversary_on_the_half_that_chooses
         *apart("blur:radius=1", accuracies=(0.90, 0.80), hits=(2, 0)),
         *apart("blur:radius=3", accuracies=(0.90, 0.95), hits=(0, 2)),
     ]
-    advice = recommend(study, records)
+    advice = Results(study, records).advice
     assert advice.headline == "recommended: blur:radius=3"  # as accurate on the first half, and safer there
     assert advice.accuracy is not None
     assert advice.risk is not None
@@ -114,21 +113,23 @@ def test_a_setting_is_chosen_by_its_strongest_adversary_on_the_half_that_chooses
 
 def test_what_would_show_a_bound_is_said_where_it_is_missed():
     study = small_study("blur:radius=3")
-    kept = recommend(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.03)])
-    assert not any(line.startswith("What would show it") for line in kept.lines)
-    missed = recommend(study, [*CLEAR, *apart("blur:radius=3", accuracies=(0.9, 0.9), hits=(30, 30))])
-    (words,) = (line for line in missed.lines if line.startswith("What would show it"))
+    kept = Results(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.03)]).advice
+    assert not any(line.startswith("What would show it") for line in kept.sentences)
+    missed = Results(study, [*CLEAR, *apart("blur:radius=3", accuracies=(0.9, 0.9), hits=(30, 30))]).advice
+    (words,) = (line for line in missed.sentences if line.startswith("What would show it"))
     assert "test people in place of 100, if adversaries stay right 30.0 times as often as a guess" in words
 
 
 def test_outputs_that_are_counted_show_a_bound_among_enough_people():
-    study = small_study("code:bits=5", today=True)
+    study = small_study("code:bits=5")
     proof = proved_record("code:bits=5", {"candidates": 100, "at_most": 0.32})
     proof["result"]["outputs"] = 32
     records = [*CLEAR, *apart("code:bits=5", accuracies=(0.9, 0.9), hits=(10, 10)), *synthetic.typed([proof])]
-    (words,) = (line for line in recommend(study, records).lines if line.startswith("What would show it"))
+    (words,) = (
+        line for line in Results(study, records).advice.sentences if line.startswith("What would show it")
+    )
     assert "; or 320 test people, by counting its 32 outputs; or a bound of " in words
-    ends = [setting.upper_end(0.05 / 2) for setting in frontier.frontier(study, records)[1:]]
+    ends = [setting.upper_end(0.05 / 2) for setting in Results(study, records).settings[1:]]
     assert f"a bound of {math.ceil(100 * min(ends[0], 0.32)) / 100:g} " in words
 
 
@@ -140,7 +141,7 @@ def test_the_nearest_setting_is_the_useful_one_that_misses_its_bounds_by_least()
         *found("blur:radius=3", 0.8, 0.1, 0.3),
         *found("blur:radius=5", 0.4, 0.1, 0.2),  # safer, and of no use
     ]
-    nearest = recommend(study, records).nearest
+    nearest = Results(study, records).advice.nearest
     assert nearest is not None
     assert nearest.protection == "blur:radius=3"
 
@@ -163,21 +164,21 @@ def test_a_setting_is_beaten_by_one_as_good_in_both_and_better_in_one(
 ):
     study = small_study("blur:radius=1", "blur:radius=3")
     records = [*found("blur:radius=1", 0.9, 0.1, 0.3), *found("blur:radius=3", other[0], 0.1, other[1])]
-    settings = frontier.frontier(study, records)
+    settings = Results(study, records).settings
     assert settings[1].on_frontier is not beaten
 
 
 def test_a_setting_that_is_not_complete_beats_nobody_and_is_on_no_frontier():
     study = small_study("blur:radius=1", "blur:radius=3")
     records = [*found("blur:radius=1", 0.9, 0.1, 0.3), *found("blur:radius=3", 0.95, 0.1, 0.2)[:3]]
-    assert [each.on_frontier for each in frontier.frontier(study, records)] == [False, True, False]
-    assert [each.complete for each in frontier.frontier(study, records)] == [False, True, False]
+    assert [each.on_frontier for each in Results(study, records).settings] == [False, True, False]
+    assert [each.complete for each in Results(study, records).settings] == [False, True, False]
 
 
 def test_only_the_adversaries_that_are_asked_for_count_and_on_clear_images_the_static_one():
     study = small_study("blur:radius=3")
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.1, 0.3)]
-    clear, blurred = frontier.frontier(study, records, attacks=["reidentify-adaptive"])
+    clear, blurred = Results(study, records).against(["reidentify-adaptive"])
     assert [risk.attack for risk in clear.risks] == ["reidentify-static"]
     assert [risk.attack for risk in blurred.risks] == ["reidentify-adaptive"]
     assert clear.risk is not None
@@ -196,9 +197,9 @@ def test_a_seed_that_chose_another_reading_changes_nothing_and_every_adversary_h
         if record.kind == "attack" and record.cell.seed == 1:
             scores = [score.model_copy(update={"reading": "4x4 means"}) for score in record.result.scores]
             object.__setattr__(record.result, "scores", scores)
-    assert recommend(study, read).lines == recommend(study, records).lines
+    assert Results(study, read).advice.sentences == Results(study, records).advice.sentences
     (risk,) = [
-        each for each in frontier.frontier(study, read)[1].risks if each.attack == "reidentify-adaptive"
+        each for each in Results(study, read).settings[1].risks if each.attack == "reidentify-adaptive"
     ]
     assert risk.top1.value == pytest.approx(0.04)
     assert risk.upper_end(0.05 / 2) > risk.top1.value + 0.015
@@ -212,13 +213,13 @@ def test_a_classifier_that_only_one_seed_has_keeps_nothing_from_being_bounded():
             score.model_copy(update={"classifier": f"way {number}"}) for score in record.result.scores[:1]
         ]
         object.__setattr__(record.result, "scores", scores)
-    (risk,) = frontier.frontier(study, [first, second])[1].risks
+    (risk,) = Results(study, [first, second]).settings[1].risks
     assert set(risk.named) == {"way 0", "way 1"}
     assert risk.upper_end(0.05 / 2) > risk.top1.value + 0.02
 
 
 def test_nobody_looked_is_no_upper_end():
-    (none,) = frontier.frontier(small_study(), [])
+    (none,) = Results(small_study(), []).settings
     assert none.upper_end(0.05) == 1.0
     assert none.risk_on(0) is None
     assert none.accuracy_on(1) is None
@@ -228,38 +229,45 @@ def test_a_learner_that_knows_the_classes_counts_where_all_learners_do():
     answered = learned_by("answer", found("answer", 0.95, 0.02, 0.02))
     known = small_study("answer", learners=["classifier-clean", "classifier-protected"])
     for study in (known, small_study("answer")):
-        assert frontier.frontier(study, answered)[1].learner == "answer"
+        assert Results(study, answered).settings[1].learner == "answer"
     plain = [
         accuracy("blur:radius=3", "classifier-protected", 0.99),
         accuracy("blur:radius=3", "protected", 0.5),
     ]
     both = small_study("blur:radius=3", learners=["protected", "classifier-protected"])
-    assert frontier.frontier(both, plain)[1].learner == "protected"
+    assert Results(both, plain).settings[1].learner == "protected"
 
 
 # Folds
 
 
 def test_folds_of_images_are_one_share_of_all_of_them():
-    made = estimates.together(FOLDS, [(0.5, 0.4, 0.6), (1.0, 0.9, 1.0)], [10, 30])
+    made = over_folds([(0.5, 0.4, 0.6), (1.0, 0.9, 1.0)], [10, 30])
     interval = binomtest(35, 40).proportion_ci(0.95, method="wilson")
     assert made == Estimate(35 / 40, pytest.approx(interval.low), pytest.approx(interval.high), 1)
 
 
 def test_folds_of_means_have_the_interval_of_independent_ones():
     """The half-width of a mean of two: the root of both squares, over two; within 0 and 1."""
-    made = estimates.together(FOLDS, [(0.5, 0.3, 0.6), (0.7, 0.6, 0.8)], [])
+    made = over_folds([(0.5, 0.3, 0.6), (0.7, 0.6, 0.8)], [])
     half = math.hypot(0.2, 0.1) / 2
     assert made == Estimate(pytest.approx(0.6), pytest.approx(0.6 - half), pytest.approx(0.6 + half), 1)
-    wide = estimates.together(FOLDS, [(0.0, 0.0, 0.9), (1.0, 0.1, 1.0)], [5, None])
+    wide = over_folds([(0.0, 0.0, 0.9), (1.0, 0.1, 1.0)], [5, None])
     assert (wide.low, wide.high) == (0, 1)
 
 
 def test_seeds_that_are_no_folds_keep_their_lowest_and_highest():
-    made = estimates.together(ONE, [(0.5, 0.4, 0.6), (1.0, 0.9, 1.0)], [10, 30])
+    made = over_seeds([(0.5, 0.4, 0.6), (1.0, 0.9, 1.0)])
     assert made == Estimate(0.75, 0.5, 1.0, 2)
-    assert estimates.together(ONE, [(0.5, 0.4, 0.6)], [10]) == Estimate(0.5, 0.4, 0.6, 1)
-    assert [estimates.in_folds({"task": {"folds": folds}}) for folds in (1, 2)] == [False, True]
+    assert over_seeds([(0.5, 0.4, 0.6)]) == Estimate(0.5, 0.4, 0.6, 1)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_the_mean_over_seeds_lies_in_its_interval_whatever_is_rounded(shares: list[float]):
+    made = over_seeds([(share, 0.0, 1.0) for share in shares[:1] * 3 + shares])
+    assert made.low <= made.value <= made.high
+    same = over_seeds([(shares[0], 0.0, 1.0)] * 3)
+    assert same.low == same.value == same.high == shares[0]
 
 
 @pytest.mark.parametrize(
@@ -269,9 +277,9 @@ def test_seeds_that_are_no_folds_keep_their_lowest_and_highest():
 def test_an_interval_of_episodes_ends_at_0_and_1(
     value: float, half_width: float, interval: tuple[float, float, float]
 ):
-    made = estimates.interval_of(Of(accuracy=value, low=None, half_width=half_width))
+    made = interval_of(Of(accuracy=value, low=None, half_width=half_width))
     assert made == pytest.approx(interval)
-    assert estimates.interval_of(Of(accuracy=0.5, low=0.1, high=0.7, half_width=0.2)) == (0.5, 0.1, 0.7)
+    assert interval_of(Of(accuracy=0.5, low=0.1, high=0.7, half_width=0.2)) == (0.5, 0.1, 0.7)
 
 
 def test_of_an_odd_number_of_images_the_first_half_has_one_more():
@@ -281,7 +289,7 @@ def test_of_an_odd_number_of_images_the_first_half_has_one_more():
     records = [
         accuracy("blur:radius=3", "protected", 0.6, seed=seed, images=5, halves=halves) for seed in (0, 1)
     ]
-    first, second = estimates.accuracy_halves(study, records)["blur:radius=3", "protected"]
+    first, second = Results(study, records).halves["blur:radius=3", "protected"]
     for made, right, images in ((first, 6, 6), (second, 0, 4)):
         interval = binomtest(right, images).proportion_ci(0.95, method="wilson")
         assert (made.value, made.low) == (right / images, pytest.approx(interval.low, abs=1e-6))
@@ -294,7 +302,7 @@ def test_halves_that_a_seed_lacks_are_none():
         accuracy("blur:radius=3", "protected", 0.9, halves=halves),
         accuracy("blur:radius=3", "protected", 0.9, seed=1),
     ]
-    assert estimates.accuracy_halves(small_study("blur:radius=3", seeds=[0, 1]), records) == {}
+    assert Results(small_study("blur:radius=3", seeds=[0, 1]), records).halves == {}
 
 
 def test_the_fewest_people_of_any_seed_are_those_there_are_to_name():
@@ -303,7 +311,7 @@ def test_the_fewest_people_of_any_seed_are_those_there_are_to_name():
     records[1] = records[1].model_copy(
         update={"result": records[1].result.model_copy(update={"identities": 30})}
     )
-    assert estimates.risks(study, records)["blur:radius=3", "reidentify-static"].identities == 30
+    assert Results(study, records).risks["blur:radius=3", "reidentify-static"].identities == 30
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from collections import deque
 
 import pytest
 import torch
+from tests.study.conftest import few_shot_settings
 
 from sfumato.base.engines import EngineConfig
 from sfumato.base.files import claim
@@ -36,19 +37,7 @@ SETTINGS = {
     "protections": ["pixelize:cell=4", "dp-pix:cell=4,epsilon=3"],
     "attacks": ["reidentify-static"],
     "measures": ["mse"],
-    "training": {
-        "way": 2,
-        "shot": 1,
-        "queries": 2,
-        "epochs": 1,
-        "episodes_per_epoch": 2,
-        "validation_way": 2,
-        "validation_shot": 1,
-        "validation_queries": 2,
-        "validation_episodes": 4,
-        "denoiser_depth": 2,
-        "denoiser_width": 4,
-    },
+    "training": few_shot_settings(2, 1, 2, validation_episodes=4),
     "adversary": {"steps": 2, "adaptive_steps": 0, "batch": 8, "gallery": 3, "probes": 2, "copies": 1},
 }
 
@@ -102,8 +91,7 @@ def test_two_runs_in_one_directory_share_the_cells(alone, tmp_path):
     config = grid.parse(SETTINGS)
     other = threading.Thread(target=run.run, args=(config, tmp_path))
     other.start()
-    made = []
-    run.run(config, tmp_path, progress=run.Progress(cell=lambda words, done, total: made.append(words)))
+    run.run(config, tmp_path)
     other.join()
     assert results_of(tmp_path) == results_of(alone)
 
@@ -120,15 +108,11 @@ def test_a_network_that_another_process_makes_is_not_made_twice(tmp_path):
 
 def test_a_claim_ends_with_the_process_that_had_it(tmp_path):
     path = tmp_path / "record.json"
-    script = f"""
-import time
-from pathlib import Path
-from sfumato.base.files import claim
-with claim(Path({str(path)!r})):
-    print("claimed", flush=True)
-    time.sleep(60)
-"""
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as holder:
+    script = (
+        "import sys, time\nfrom pathlib import Path\nfrom sfumato.base.files import claim\n"
+        "with claim(Path(sys.argv[1])): print('claimed', flush=True), time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"claimed\n"
         with pytest.raises(BusyError), claim(path):
             pass

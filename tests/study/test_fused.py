@@ -13,7 +13,7 @@ from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.lab.lab import Lab
 from sfumato.study.measure import attack, results
-from sfumato.study.selection import attacks_of
+from sfumato.study.vocabulary import attacks_of
 
 SPEC = "pixelize:cell=4"
 QUICK = {"steps": 2, "adaptive_steps": 1, "batch": 8}

@@ -14,7 +14,7 @@ from sfumato.errors import ConfigError, SpecError
 from sfumato.study import cells as kinds
 from sfumato.study import grid, run
 from sfumato.study.measure.log_rank import RankConfig, attribute_accuracies, rank_privacy
-from sfumato.study.report.tables import tables
+from sfumato.study.report import tables
 
 SPECS = ["mask:keep=0.1", "feature:variant=simple,noise=0,30", "code:bits=3"]
 
@@ -87,7 +87,8 @@ def test_each_feature_is_a_curve_along_its_noise_over_the_seeds():
     cells = [{key: record[key] for key in ("digest", "kind", "cell")} for record in records]
     of = {**synthetic.study(protections=["none", *measured], seeds=[0, 1]), "cells": cells}
     page = page_of(of, records)
-    assert page.words[page.words.index("Accuracy and privacy as noise grows") + 1].split("; ") == [
+    (words,) = (words for words in page.charts if words.startswith("Accuracy and privacy as noise grows: "))
+    assert words.partition(": ")[2].split("; ") == [
         "Private feature (variant = simple), noise 0: accuracy 85.0%, log-rank privacy 0.300",
         "Private feature (variant = simple), noise 1: accuracy 70.0%, log-rank privacy 0.600",
         "Private feature (variant = dpfe), noise 0: accuracy 80.0%, log-rank privacy 0.500",
@@ -96,5 +97,5 @@ def test_each_feature_is_a_curve_along_its_noise_over_the_seeds():
     rows = page.table("Table of log-rank privacy")[1:]
     assert rows[1] == ["feature: noise=0, variant=simple", "0.300 0.200–0.400", "density", "85.0% 80.0–90.0"]
     assert rows[-1] == ["code: bits=8", "0.700 0.700–0.700", "density", "–"]
-    (table,) = [each for each in tables(of, synthetic.typed(records)) if each.name == "log-rank"]
-    assert (len(table.rows), table.columns[2:4]) == (8, ("lrp", "low"))
+    (table,) = [each for each in tables(synthetic.results(of, records)) if each.name == "log-rank"]
+    assert (len(table.rows), table.names[2:4]) == (8, ("lrp", "low"))

@@ -15,10 +15,12 @@ from sfumato.base.proportions import over_people
 from sfumato.errors import ConfigError
 from sfumato.study import grid
 from sfumato.study.cells import Cell
-from sfumato.study.choose import estimates, recommend
+from sfumato.study.choose.figures import Estimate
+from sfumato.study.choose.recommend import Recommendation
+from sfumato.study.choose.results import Results
 from sfumato.study.measure import many, results
 from sfumato.study.records import Record
-from sfumato.study.report.sections import of_records
+from sfumato.study.report import sections
 
 CODE, NUMBERS, BLUR = "code:bits=16", "code:numbers=1", "blur:radius=3"
 RARELY, OFTEN = [0.1, 0.0] * 40, [1.0, 0.4] * 40
@@ -91,7 +93,7 @@ def test_a_study_names_a_number_of_releases_that_is_measured():
 
 def test_the_interval_is_that_of_resampling_people():
     rates = [0.1, 0.3, 0.0, 0.2, 0.9, 0.4, 0.1, 0.2] * 5
-    measured = estimates.curves(study(BLUR), [curve(BLUR, {1: rates})])[BLUR].points[0]
+    measured = Results(study(BLUR), [curve(BLUR, {1: rates})]).curves[BLUR].points[0]
     draws = np.random.default_rng(0).choice(rates, (4000, len(rates))).mean(1)
     assert (measured.named.low, measured.named.high) == pytest.approx(
         np.quantile(draws, (0.025, 0.975)), abs=0.02
@@ -101,32 +103,32 @@ def test_the_interval_is_that_of_resampling_people():
 
 def test_over_seeds_it_is_the_mean_of_the_numbers_that_all_seeds_have():
     records = [curve(BLUR, {1: [0.2] * 10}), curve(BLUR, {1: [0.4] * 10, 3: [0.9] * 10}, seed=1)]
-    (point,) = estimates.curves(study(BLUR, seeds=[0, 1]), records)[BLUR].points
+    (point,) = Results(study(BLUR, seeds=[0, 1]), records).curves[BLUR].points
     low, high = over_people([3.0] * 10, [10.0] * 10)  # of a seed
-    assert point.named == estimates.Estimate(*map(pytest.approx, (0.3, low, high)), seeds=1)
+    assert point.named == Estimate(*map(pytest.approx, (0.3, low, high)), seeds=1)
 
 
 def test_a_protection_without_people_to_look_for_has_no_curve_and_a_study_no_section():
     nobody = curve(BLUR, {1: RARELY}, points=[], panel=0, able=1)
-    assert estimates.curves(study(BLUR), [nobody]) == {}
-    assert of_records.many(study(BLUR), [nobody]) is None
+    assert Results(study(BLUR), [nobody]).curves == {}
+    assert sections.many(Results(study(BLUR), [nobody])) is None
 
 
 # Recommended
 
 
-def advice_of(spec: str, *curves: Record, outputs: int | None = None) -> recommend.Recommendation:
+def advice_of(spec: str, *curves: Record, outputs: int | None = None) -> Recommendation:
     records = [*CLEAR, *found(spec, 0.9, 0.04, 0.05), *curves]
     if outputs is not None:
         records += synthetic.typed([synthetic.proved(spec, outputs=outputs, people=40)])
-    return recommend.recommend(study(spec), records)
+    return Results(study(spec), records).advice
 
 
 def test_what_is_sent_is_recommended_if_many_releases_name_few():
     advice = advice_of(BLUR, curve(BLUR, {1: RARELY, 10: RARELY, 100: RARELY}))
     assert advice.headline == f"recommended: {BLUR}"
     assert not advice.by_table
-    (words,) = [line for line in advice.details if line.startswith("Adversaries name")]
+    (words,) = [line for line in advice.sentences if line.startswith("Adversaries name")]
     assert words.startswith(
         "Adversaries name 5.0% from 1, 5.0% from 10 and 5.0% from 100 releases of a person among 40 ("
     )
@@ -137,14 +139,14 @@ def test_what_names_many_after_many_releases_is_not_recommended():
     advice = advice_of(BLUR, curve(BLUR, {1: RARELY, 100: OFTEN}))
     assert advice.setting is None
     assert "at or under 10.0% from 100 releases" in advice.headline
-    assert any("70.0% from 100 releases" in line for line in advice.reasons)
+    assert any("70.0% from 100 releases" in line for line in advice.sentences)
 
 
 def test_a_code_that_names_many_is_recommended_if_it_is_looked_up():
     advice = advice_of(CODE, curve(CODE, {1: RARELY, 100: OFTEN}), outputs=2**16)
     assert advice.headline == f"recommended: {CODE}, looked up in an answer table"
     assert advice.by_table
-    assert any("naming stays guessing, by construction" in line for line in advice.details)
+    assert any("naming stays guessing, by construction" in line for line in advice.sentences)
 
 
 def test_a_code_of_more_bits_has_no_table():
@@ -157,14 +159,14 @@ def test_too_few_pictures_show_nothing_of_more_releases_and_that_is_said():
     assert any(
         "From 100 it could not be measured: 3 of 80 people have enough pictures. Add pictures of the same "
         "people, or ask for --releases 10." in line
-        for line in advice.reasons
+        for line in advice.sentences
     )
 
 
 def test_what_was_stopped_says_so():
     advice = advice_of(CODE, curve(CODE, {1: RARELY, 10: OFTEN}, stopped=True), outputs=2**16)
     assert any(
-        "More releases were not looked at, since these name too many." in line for line in advice.details
+        "More releases were not looked at, since these name too many." in line for line in advice.sentences
     )
 
 
@@ -174,12 +176,12 @@ def test_sequences_of_so_few_outputs_that_they_prove_it_need_no_pictures():
     records += synthetic.typed([synthetic.proved(NUMBERS, outputs=2, people=100)])
     for bound, shown in ((0.1, True), (0.07, False)):
         asked = study(NUMBERS, recommend={"reidentification_at_most": bound, "releases": 3})
-        assert (recommend.recommend(asked, records).setting is not None) == shown
+        assert (Results(asked, records).advice.setting is not None) == shown
 
 
 def test_the_section_has_a_column_for_each_number_of_releases():
-    made = of_records.many(study(BLUR), [curve(BLUR, {1: RARELY, 10: OFTEN})])
+    made = sections.many(Results(study(BLUR), [curve(BLUR, {1: RARELY, 10: OFTEN})]))
     assert made is not None
-    (table,) = made.values["tables"]
+    table = made.values["table"]
     named = [column.heading for column in table.columns if column.group == "named, by number of releases"]
-    assert (named, [spec for spec, _ in table.bodies[0]]) == (["1", "10"], [BLUR])
+    assert (named, [row[0] for row in table.rows]) == (["1", "10"], [BLUR])

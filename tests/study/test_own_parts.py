@@ -57,10 +57,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "-m",
         "pip",
         "install",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
+        *["--quiet", "--no-deps", "--no-build-isolation", "--no-index"],
     ]
     subprocess.run([*pip, "--target", str(folder / "packages"), str(source)], check=True)
     return folder / "packages"
@@ -79,11 +76,12 @@ def run(packages: Path) -> Path:
 
 
 def test_workers_measure_an_own_protection_by_an_own_adversary(run: Path):
-    from sfumato.study import report
+    from sfumato.study.records import read_run
 
-    study, records = report.load(run)
+    (_, study), *records = read_run(run)
     assert study["protections"] == ["none", "stripes:width=1", "stripes:width=2"]
-    attacked = {record.cell.protection for record in records if record.cell.attack == "brightness"}
+    cells = [record["cell"] for _, record in records]
+    attacked = {cell["protection"] for cell in cells if cell.get("attack") == "brightness"}
     assert attacked == {"none", "stripes:width=1", "stripes:width=2"}
 
 

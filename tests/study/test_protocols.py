@@ -55,16 +55,8 @@ def miniimagenet_files(root: Path) -> None:
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_a_study_file_has_the_settings_of_table_2(name: str):
     study, paper = grid.load(STUDIES / f"{name}.yaml"), PROTOCOLS[name]
-    for key in (
-        "way",
-        "shot",
-        "queries",
-        "epochs",
-        "episodes_per_epoch",
-        "patience",
-        "learning_rate",
-        "halve_every",
-    ):
+    same = "way shot queries epochs episodes_per_epoch patience learning_rate halve_every"
+    for key in same.split():
         assert getattr(study.training, key) == getattr(paper, key), key
     assert (study.training.denoiser_depth, study.training.denoiser_width) == (8, 64)
     assert (study.training.start, study.training.cell, study.training.encoder) == ("random", 1, "conv4")
@@ -87,12 +79,7 @@ def test_a_study_file_has_all_five_parameters_of_all_four_obfuscations(name: str
 
 def test_celebas_people_and_crop_are_the_papers():
     data = grid.load(STUDIES / "celeba.yaml").data
-    assert {key: data[key] for key in ("size", "crop", "split", "least_images")} == {
-        "size": 84,
-        "crop": 176,
-        "split": "identities",
-        "least_images": 30,
-    }
+    assert data.items() >= {"size": 84, "crop": 176, "split": "identities", "least_images": 30}.items()
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

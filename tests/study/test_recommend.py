@@ -9,7 +9,9 @@ import synthetic
 
 from sfumato.base.proportions import wilson
 from sfumato.study import vocabulary
-from sfumato.study.choose import estimates, frontier, recommend
+from sfumato.study.choose import recommend
+from sfumato.study.choose.figures import Estimate, mandatory_attacks
+from sfumato.study.choose.results import Results
 from sfumato.study.hits import Hits
 from sfumato.study.records import Record
 
@@ -31,11 +33,6 @@ def accuracy(*of: Any, **more: Any) -> Record:
 
 def attack(*of: Any, **more: Any) -> Record:
     (record,) = synthetic.typed([synthetic.attack(*of, **more)])
-    return record
-
-
-def recent_attack(*of: Any, **more: Any) -> Record:
-    (record,) = synthetic.typed([synthetic.recent_attack(*of, **more)])
     return record
 
 
@@ -61,41 +58,42 @@ def test_the_most_accurate_setting_under_the_bound_is_recommended():
         *found("blur:radius=3", 0.90, 0.04, 0.06),
         *found("blur:radius=5", 0.80, 0.03, 0.05),
     ]
-    advice = recommend.recommend(study, records)
+    advice = Results(study, records).advice
     assert advice.setting is not None
     assert advice.setting.protection == "blur:radius=3"
     assert advice.runner_up is not None
     assert advice.runner_up.protection == "blur:radius=5"
-    assert advice.lines[0] == "recommended: blur:radius=3"
-    assert "Accuracy 90.0% (95% interval 89.6 to 90.4)" in advice.lines[1]
-    assert "re-identification 6.0% (95% interval 3.7 to 9.7)" in advice.lines[1]
-    assert "adaptive adversary, linear classifier, chance 2.0%" in advice.lines[1]
+    assert advice.headline == "recommended: blur:radius=3"
+    keeps, finds = advice.answers[1:3]
+    assert "90.0% of images are classified correctly (95% interval 89.6 to 90.4; " in keeps.sentences[0]
+    assert finds.sentences[0] == (
+        "6.0% of releases are named with the right identity by the strongest adversary (95% interval 3.7 to "
+        "9.7; adaptive adversary, SVM classifier; 250 people among 50); guessing is right for 2.0%."
+    )
 
 
 def test_a_figure_under_the_bound_whose_upper_end_is_above_it_is_not_enough():
-    advice = recommend.recommend(
-        small_study("blur:radius=3"), [*CLEAR, *found("blur:radius=3", 0.9, 0.04, 0.09)]
-    )
+    advice = Results(small_study("blur:radius=3"), [*CLEAR, *found("blur:radius=3", 0.9, 0.04, 0.09)]).advice
     assert (
         advice.headline
         == "no recommendation: no useful setting is shown to keep re-identification at or under 10.0%"
     )
-    assert advice.details[0].startswith("The nearest is blur:radius=3, at 9.0%")
-    assert "its upper end is 11.9%" in advice.details[0]
+    assert advice.sentences[1].startswith("The nearest is blur:radius=3, at 9.0%")
+    assert "its upper end is 11.9%" in advice.sentences[1]
 
 
 def test_the_more_settings_are_compared_the_less_one_figure_shows():
     settings = [f"blur:radius={radius}" for radius in range(1, 50)]
     records = [*CLEAR, *found(settings[0], 0.9, 0.02, 0.07)]
-    assert recommend.recommend(small_study(settings[0]), records).setting is not None
+    assert Results(small_study(settings[0]), records).advice.setting is not None
     for other in settings[1:]:
         records += found(other, 0.9, 0.4, 0.5)
-    assert recommend.recommend(small_study(*settings), records).setting is None
+    assert Results(small_study(*settings), records).advice.setting is None
 
 
 def test_clear_images_are_recommended_where_even_they_stay_under_the_bound():
     study = small_study("blur:radius=3", recommend={"reidentification_at_most": 0.9})
-    advice = recommend.recommend(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.04, 0.1)])
+    advice = Results(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.04, 0.1)]).advice
     assert advice.headline == "recommended: none"
 
 
@@ -103,7 +101,7 @@ def test_the_strongest_classifier_of_the_strongest_adversary_counts():
     study = small_study("blur:radius=3")
     stronger = attack("blur:radius=3", STATIC, 0.2, weaker=1.5)
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.04, 0.25)[::2], stronger]
-    risk = frontier.frontier(study, records)[1].risk
+    risk = Results(study, records).settings[1].risk
     assert risk is not None
     assert (risk.attack, risk.classifier, risk.top1.value) == (STATIC, "1-nn", pytest.approx(0.3))
 
@@ -112,7 +110,7 @@ def test_the_best_learner_counts_and_is_named():
     study = small_study("blur:radius=3", learners=["clean", "protected"])
     records = [*CLEAR, *found("blur:radius=3", 0.8, 0.1, 0.1)]
     records.append(accuracy("blur:radius=3", "clean", 0.85))
-    setting = frontier.frontier(study, records)[1]
+    setting = Results(study, records).settings[1]
     assert setting.learner == "clean"
     assert setting.accuracy is not None
     assert setting.accuracy.value == 0.85
@@ -126,36 +124,36 @@ def test_the_frontier_is_what_no_setting_beats_in_both():
         *found("blur:radius=3", 0.90, 0.1, 0.40),  # as accurate as radius 1, and easier to re-identify
         *found("blur:radius=5", 0.80, 0.1, 0.10),
     ]
-    on = {one.protection: one.on_frontier for one in frontier.frontier(study, records)}
+    on = {one.protection: one.on_frontier for one in Results(study, records).settings}
     assert on == {"none": True, "blur:radius=1": True, "blur:radius=3": False, "blur:radius=5": True}
 
 
 def test_of_equal_settings_both_are_on_the_frontier():
     study = small_study("blur:radius=1", "blur:radius=3")
     records = [*found("blur:radius=1", 0.9, 0.1, 0.3), *found("blur:radius=3", 0.9, 0.1, 0.3)]
-    on = [one.on_frontier for one in frontier.frontier(study, records)]
+    on = [one.on_frontier for one in Results(study, records).settings]
     assert on == [False, True, True]
 
 
 def test_where_nothing_stays_under_the_bound_the_nearest_is_named():
     study = small_study("blur:radius=1", "blur:radius=3")
     records = [*CLEAR, *found("blur:radius=1", 0.9, 0.1, 0.3), *found("blur:radius=3", 0.8, 0.1, 0.2)]
-    advice = recommend.recommend(study, records)
+    advice = Results(study, records).advice
     assert advice.setting is None
-    assert advice.details[0].startswith("The nearest is blur:radius=3, at 20.0%")
+    assert advice.sentences[1].startswith("The nearest is blur:radius=3, at 20.0%")
 
 
 def test_overlapping_accuracies_of_the_first_two_are_said():
     study = small_study("blur:radius=3", "blur:radius=5")
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05), *found("blur:radius=5", 0.894, 0.02, 0.04)]
-    lines = " ".join(recommend.recommend(study, records).lines)
+    lines = " ".join(Results(study, records).advice.sentences)
     assert "cannot be distinguished from the runner-up's: blur:radius=5 has 89.4%" in lines
 
 
 def test_accuracies_apart_are_not_said_to_overlap():
     study = small_study("blur:radius=3", "blur:radius=5")
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05), *found("blur:radius=5", 0.88, 0.02, 0.04)]
-    assert "runner-up" not in " ".join(recommend.recommend(study, records).lines)
+    assert "runner-up" not in " ".join(Results(study, records).advice.sentences)
 
 
 def test_a_setting_that_an_attack_is_missing_of_is_not_recommended():
@@ -165,62 +163,68 @@ def test_a_setting_that_an_attack_is_missing_of_is_not_recommended():
         *found("blur:radius=3", 0.9, 0.02, 0.05)[:2],  # the adaptive adversary did not run
         *found("blur:radius=5", 0.8, 0.02, 0.04),
     ]
-    advice = recommend.recommend(study, records)
+    advice = Results(study, records).advice
     assert advice.headline == "recommended: blur:radius=5"
-    assert "Not considered, since records are missing: blur:radius=3." in advice.lines
-    assert [one.complete for one in frontier.frontier(study, records)] == [True, False, True]
+    assert "Not considered, since records are missing: blur:radius=3." in advice.sentences
+    assert [one.complete for one in Results(study, records).settings] == [True, False, True]
 
 
 def test_a_setting_that_a_seed_is_missing_of_is_not_recommended():
     study = small_study("blur:radius=3", seeds=[0, 1])
     records = [*found("blur:radius=3", 0.9, 0.02, 0.05), *found("blur:radius=3", 0.9, 0.02, 0.05, seed=1)[:2]]
-    assert recommend.recommend(study, records).setting is None
+    assert Results(study, records).advice.setting is None
 
 
 def test_where_there_is_a_denoiser_its_output_is_attacked_too():
     study = small_study("blur:radius=3", learners=["protected", "denoised"])
-    assert set(estimates.attacks_on(study, "blur:radius=3")) == {STATIC, ADAPTIVE, DENOISED, RESTORED, VALUES}
+    assert set(Results(study, []).attacks_on("blur:radius=3")) == {
+        STATIC,
+        ADAPTIVE,
+        DENOISED,
+        RESTORED,
+        VALUES,
+    }
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]
-    assert recommend.recommend(study, records).setting is None
+    assert Results(study, records).advice.setting is None
     records.append(attack("blur:radius=3", DENOISED, 0.3))
-    assert "The nearest is blur:radius=3, at 30.0%" in recommend.recommend(study, records).details[0]
+    assert "The nearest is blur:radius=3, at 30.0%" in Results(study, records).advice.sentences[1]
 
 
 def test_clear_images_are_attacked_by_the_static_adversary_only():
-    assert estimates.attacks_on(synthetic.study(), "none") == [STATIC]
+    assert Results(synthetic.study(), []).attacks_on("none") == [STATIC]
 
 
 def test_no_recommendation_where_the_secret_is_the_task():
     task = {**synthetic.study()["task"], "target": "identity", "secret_is_task": True}
     study = small_study("blur:radius=3", task=task)
-    advice = recommend.recommend(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)])
+    advice = Results(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]).advice
     assert advice.setting is None
     assert "the secret (identity) is what the task itself tells" in advice.headline
-    assert "no setting is both useful and safe" in advice.details[0]
+    assert "no setting is both useful and safe" in advice.sentences[1]
 
 
 def test_no_recommendation_without_a_secret():
     task = {**synthetic.study()["task"], "sensitive": None}
-    advice = recommend.recommend(small_study("blur:radius=3", task=task), CLEAR[:1])
+    advice = Results(small_study("blur:radius=3", task=task), CLEAR[:1]).advice
     assert advice.setting is None
     assert "names no secret" in advice.headline
 
 
 def test_no_recommendation_without_attacks():
     records = [accuracy("blur:radius=3", "protected", 0.9)]
-    advice = recommend.recommend(small_study("blur:radius=3"), records)
+    advice = Results(small_study("blur:radius=3"), records).advice
     assert advice.setting is None
     assert "no attack is recorded" in advice.headline
 
 
 def test_no_recommendation_without_a_bound():
     study = small_study("blur:radius=3", recommend={})
-    advice = recommend.recommend(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)])
+    advice = Results(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]).advice
     assert "the study sets no bound" in advice.headline
 
 
 def test_no_recommendation_of_an_empty_run():
-    assert recommend.recommend(synthetic.study(), []).setting is None
+    assert Results(synthetic.study(), []).advice.setting is None
 
 
 @pytest.mark.parametrize("left_out", [RESTORED, VALUES])
@@ -228,21 +232,21 @@ def test_nothing_is_recommended_without_the_adversaries_who_find_most(left_out: 
     attacks = [name for name in (STATIC, ADAPTIVE, RESTORED, VALUES) if name != left_out]
     study = small_study("blur:radius=3", attacks=attacks)
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]
-    advice = recommend.recommend(study, records)
+    advice = Results(study, records).advice
     assert advice.setting is None
-    assert f"Not considered, since the study leaves out {left_out}: blur:radius=3." in advice.lines
+    assert f"Not considered, since the study leaves out {left_out}: blur:radius=3." in advice.sentences
 
 
 def test_who_restores_is_needed_where_there_is_an_image_to_restore():
-    assert frontier.mandatory_attacks("pixelize:cell=8") == [RESTORED, VALUES]
-    assert frontier.mandatory_attacks("code:bits=5") == frontier.mandatory_attacks("answer") == [VALUES]
-    assert frontier.mandatory_attacks("none") == []
+    assert mandatory_attacks("pixelize:cell=8") == [RESTORED, VALUES]
+    assert mandatory_attacks("code:bits=5") == mandatory_attacks("answer") == [VALUES]
+    assert mandatory_attacks("none") == []
 
 
 def test_adversaries_that_were_left_out_are_named_beside_the_recommendation():
     study = small_study("blur:radius=3", attacks=[ADAPTIVE, RESTORED, VALUES])
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]
-    lines = recommend.recommend(study, records).lines
+    lines = Results(study, records).advice.sentences
     assert (
         "Adversaries of this library that were not tried on it: "
         "reidentify-static, reidentify-restored, reidentify-sorted, reidentify-fused." in lines
@@ -254,19 +258,19 @@ def test_figures_of_adversaries_who_still_gained_are_called_lower_bounds(flat: b
     study = small_study("blur:radius=3")
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]
     records = [record for record in records if record.cell.attack != ADAPTIVE]
-    records.append(recent_attack("blur:radius=3", ADAPTIVE, 0.05, flat=flat))
+    records.append(attack("blur:radius=3", ADAPTIVE, 0.05, flat=flat))
     words = (
         "Some adversaries still gained when their training ended (recogniser after 50 steps): what they name "
         "is a lower bound. To train them longer, raise their steps in the study file."
     )
-    assert (words in recommend.recommend(study, records).lines) == (not flat)
+    assert (words in Results(study, records).advice.sentences) == (not flat)
 
 
 def test_of_clear_images_nobody_misses_an_adaptive_adversary():
     study = small_study(attacks=[STATIC], recommend={"reidentification_at_most": 0.9})
-    advice = recommend.recommend(study, CLEAR)
+    advice = Results(study, CLEAR).advice
     assert advice.headline == "recommended: none"
-    assert "not tried" not in " ".join(advice.lines)
+    assert "not tried" not in " ".join(advice.sentences)
 
 
 def test_every_attack_says_in_its_words_who_looks_and_at_what():
@@ -284,18 +288,6 @@ def test_every_attack_says_in_its_words_who_looks_and_at_what():
         assert attack.words.endswith(seen[attack.view])
 
 
-@pytest.mark.parametrize(
-    ("record", "words"),
-    [
-        (attack("none", STATIC, 0.6), "static adversary, linear classifier"),
-        (attack("none", STATIC, 0.6, weaker=1.2), "static adversary, 1-nn classifier"),
-        (recent_attack("none", STATIC, 0.6), "static adversary, SVM classifier"),
-    ],
-)
-def test_records_of_any_version_name_their_classifier(record, words):
-    assert estimates.risks(small_study(), [record])["none", STATIC].adversary == words
-
-
 def test_what_is_proved_of_the_recommended_setting_is_said():
     study = small_study("dp-pix:cell=4,epsilon=3")
     records = [*CLEAR, *found("dp-pix:cell=4,epsilon=3", 0.9, 0.02, 0.05)]
@@ -308,23 +300,23 @@ def test_what_is_proved_of_the_recommended_setting_is_said():
             and one["cell"]["view"] == "released"
         ]
     )
-    advice = recommend.recommend(study, [*records, proof])
+    advice = Results(study, [*records, proof]).advice
     assert advice.headline == "recommended: dp-pix:cell=4,epsilon=3"
-    assert any("the whole image only at eps = " in line for line in advice.lines)
+    assert any("the whole image only at eps = " in line for line in advice.sentences)
 
 
 def test_where_nothing_is_proved_that_is_said():
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]
-    lines = recommend.recommend(small_study("blur:radius=3"), records).lines
+    lines = Results(small_study("blur:radius=3"), records).advice.sentences
     assert any(line.startswith("What is proved of it is not recorded") for line in lines)
     (proof,) = synthetic.typed([proved_record("blur:radius=3")])
-    study = small_study("blur:radius=3", today=True)
-    lines = recommend.recommend(study, [*records, proof]).lines
+    study = small_study("blur:radius=3")
+    lines = Results(study, [*records, proof]).advice.sentences
     assert any(line.startswith("Nothing is proved of it") for line in lines)
 
 
 def test_what_a_proof_keeps_comes_before_what_adversaries_did_not_find():
-    study = small_study("code:bits=2", "code:bits=16", today=True)
+    study = small_study("code:bits=2", "code:bits=16")
     proof = proved_record("code:bits=2", {"candidates": 50, "at_most": 0.08})
     records = [
         *CLEAR,
@@ -332,49 +324,51 @@ def test_what_a_proof_keeps_comes_before_what_adversaries_did_not_find():
         *found("code:bits=16", 0.94, 0.02, 0.03),
         *synthetic.typed([proof]),
     ]
-    advice = recommend.recommend(study, records)
+    advice = Results(study, records).advice
     assert advice.headline == "recommended: code:bits=2"
-    assert "it is proved that nobody names more than 8% of 50 equally likely people" in " ".join(advice.lines)
+    assert "it is proved that nobody names more than 8% of 50 equally likely people" in " ".join(
+        advice.sentences
+    )
     assert advice.runner_up is not None
     assert advice.runner_up.protection == "code:bits=16"
 
 
 def test_a_proof_that_is_rounded_up_at_the_bound_keeps_it():
-    study = small_study("code:bits=2", today=True)
+    study = small_study("code:bits=2")
     proof = proved_record("code:bits=2", {"candidates": 40, "at_most": 0.10000000001})
     records = [*CLEAR, *found("code:bits=2", 0.8, 0.09, 0.12), *synthetic.typed([proof])]
-    assert recommend.recommend(study, records).headline == "recommended: code:bits=2"
+    assert Results(study, records).advice.headline == "recommended: code:bits=2"
 
 
 def test_a_proof_counts_all_people_of_the_test_images_and_not_those_alone_whom_two_photographs_show():
-    study = small_study("code:bits=1", today=True)
+    study = small_study("code:bits=1")
     proof = proved_record("code:bits=1", {"candidates": 164, "at_most": 0.0122})
     records = [*CLEAR, *found("code:bits=1", 0.8, 0.09, 0.12)]
     for people, headline in ((None, "no recommendation"), (164, "recommended: code:bits=1")):
         proof["result"]["people"] = people
-        advice = recommend.recommend(study, [*records, *synthetic.typed([proof])])
+        advice = Results(study, [*records, *synthetic.typed([proof])]).advice
         assert advice.headline.startswith(headline)
 
 
 def test_a_proof_among_more_people_than_there_are_does_not_keep_the_bound():
-    study = small_study("code:bits=5", today=True)
+    study = small_study("code:bits=5")
     proof = proved_record("code:bits=5", {"candidates": 10_000, "at_most": 0.0032})
     records = [*CLEAR, *found("code:bits=5", 0.8, 0.02, 0.3), *synthetic.typed([proof])]
-    assert recommend.recommend(study, records).setting is None
+    assert Results(study, records).advice.setting is None
 
 
 def test_a_proof_says_what_it_allows_where_some_people_are_on_more_of_the_images():
     """Two answers name two people: of 50 with a photograph each 4%, of 49 and one with 11 photographs 20%."""
-    study = small_study("answer", learners=["classifier-clean", "classifier-protected"], today=True)
+    study = small_study("answer", learners=["classifier-clean", "classifier-protected"])
     proof = proved_record("answer", {"candidates": 100, "at_most": 0.02})
     proof["result"]["outputs"] = 2
     words = {}
     for most in (1, 11):
         attacked = apart("answer", accuracies=(0.9, 0.9), hits=(1, 1), most=most)
         records = [*CLEAR, *learned_by("answer", attacked), *synthetic.typed([proof])]
-        advice = recommend.recommend(study, records)
+        advice = Results(study, records).advice
         assert advice.headline == "recommended: answer"
-        words[most] = next(line for line in advice.found if "it is proved" in line)
+        words[most] = next(line for line in advice.sentences if "it is proved" in line)
     assert words[1].endswith("names more than 2% of 100 equally likely people.")
     assert words[11].endswith(
         ", nor more than 20% of these test images, since some people are on more of them than others."
@@ -396,13 +390,13 @@ def test_where_classes_are_new_the_answer_of_the_device_comes_last_and_is_named(
     """A device that answers holds the classes, and a cloud that is to learn new ones learns nothing."""
     answered = learned_by("answer", found("answer", 0.95, 0.02, 0.02))
     records = [*CLEAR, *found("code:bits=16", 0.93, 0.02, 0.03), *answered]
-    advice = recommend.recommend(small_study("code:bits=16", "answer"), records)
+    advice = Results(small_study("code:bits=16", "answer"), records).advice
     assert advice.headline == "recommended: code:bits=16"
-    assert advice.chosen[-1] == (
+    assert advice.answers[0].sentences[-1] == (
         "If the device may know the classes, let it send nothing but its answer: accuracy 95.0%, "
         "re-identification 2.0%."
     )
-    alone = recommend.recommend(small_study("answer"), [*CLEAR, *answered])
+    alone = Results(small_study("answer"), [*CLEAR, *answered]).advice
     assert alone.headline == "recommended: answer"
 
 
@@ -414,7 +408,7 @@ def test_where_classes_are_known_the_answer_is_a_setting_like_others():
         *learned_by("classifier-protected", found("code:bits=16", 0.93, 0.02, 0.03)),
         *learned_by("answer", found("answer", 0.95, 0.02, 0.02)),
     ]
-    assert recommend.recommend(study, records).headline == "recommended: answer"
+    assert Results(study, records).advice.headline == "recommended: answer"
 
 
 def learned_by(learner: str, records: list[Record]) -> list[Record]:
@@ -434,25 +428,25 @@ def test_where_clear_images_tell_next_to_nothing_that_is_said_first_and_what_hel
         CLEAR[1],
         *found("blur:radius=3", 0.62, 0.02, 0.03),
     ]
-    advice = recommend.recommend(small_study("blur:radius=3", task=task), records)
+    advice = Results(small_study("blur:radius=3", task=task), records).advice
     assert advice.headline == (
         "no recommendation: there is nothing to keep: on clear images the classifier is right in 62.8% "
         "(95% interval 62.4 to 63.2) of cases, and guessing in 50.0%"
     )
-    assert advice.details[0].startswith("What helps: more images of each class")
+    assert advice.sentences[1].startswith("What helps: more images of each class")
 
 
 def test_what_may_be_guessing_is_nothing_to_keep():
     """16 test images of two classes, of which 11 are right: chance does as well in one case of ten."""
     task = {**synthetic.study()["task"], "way": 2}
     records = [accuracy("none", "clean", 0.69, half_width=0.22), *found("blur:radius=3", 0.69, 0.02, 0.03)]
-    advice = recommend.recommend(small_study("blur:radius=3", task=task), records)
+    advice = Results(small_study("blur:radius=3", task=task), records).advice
     assert "there is nothing to keep: on clear images the classifier is right in 69.0%" in advice.headline
 
 
 def test_that_there_is_nothing_to_keep_is_said_where_no_secret_is_named_too():
     task = {**synthetic.study()["task"], "way": 2, "sensitive": None}
-    advice = recommend.recommend(small_study(task=task), [accuracy("none", "clean", 0.5, half_width=0.2)])
+    advice = Results(small_study(task=task), [accuracy("none", "clean", 0.5, half_width=0.2)]).advice
     assert "there is nothing to keep" in advice.headline
 
 
@@ -463,20 +457,20 @@ def test_of_what_nothing_was_learned_that_is_said_and_why_it_may_be():
         *found("blur:radius=1", 0.9, 0.05, 0.06),
         *found("code:bits=1", 0.2, 0.02, 0.02),  # five classes: guessing has a fifth
     ]
-    lines = recommend.recommend(study, records).lines
+    lines = Results(study, records).advice.sentences
     (sentence,) = [line for line in lines if "Nothing was learned" in line]
     assert sentence.startswith(
         "Nothing was learned from code:bits=1: the best classifier of what is released may be guessing "
         "(20.0%). Too little is left there, or its training failed"
     )
     better = [*CLEAR, *found("blur:radius=1", 0.9, 0.05, 0.06), *found("code:bits=1", 0.4, 0.02, 0.02)]
-    lines = recommend.recommend(study, better).lines
+    lines = Results(study, better).advice.sentences
     assert not any("Nothing was learned" in line for line in lines)
 
 
 def test_a_setting_that_keeps_less_than_half_of_what_there_is_is_not_recommended():
     records = [*CLEAR, *found("blur:radius=9", 0.51, 0.02, 0.03)]
-    advice = recommend.recommend(small_study("blur:radius=9"), records)
+    advice = Results(small_study("blur:radius=9"), records).advice
     assert "no setting keeps half of what clear images have over guessing, 57.5% accuracy" in advice.headline
 
 
@@ -531,20 +525,19 @@ def test_one_half_chooses_and_the_other_is_stated():
         *apart("blur:radius=1", accuracies=(0.93, 0.85), hits=(0, 3)),
         *apart("blur:radius=3", accuracies=(0.90, 0.92), hits=(3, 0)),
     ]
-    advice = recommend.recommend(study, records)
+    advice = Results(study, records).advice
     assert advice.headline == "recommended: blur:radius=1"
     assert advice.accuracy is not None
     assert advice.accuracy.value == 0.85
     assert advice.risk is not None
     assert advice.risk.top1.value == pytest.approx(0.06)
-    assert "Accuracy 85.0%" in advice.lines[1]
-    assert "strongest re-identification 6.0%" in advice.lines[1]
-    assert any("chose it; the figures come from the other half" in line for line in advice.lines)
+    assert [answer.figure for answer in advice.answers[1:3]] == ["85.0%", "6.0%"]
+    assert any("chose it; the figures come from the other half" in line for line in advice.sentences)
 
 
 def test_of_records_of_earlier_versions_no_half_is_claimed():
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]
-    assert "half" not in " ".join(recommend.recommend(small_study("blur:radius=3"), records).lines)
+    assert "half" not in " ".join(Results(small_study("blur:radius=3"), records).advice.sentences)
 
 
 def test_over_several_seeds_the_mean_counts_with_the_range_of_accuracies_and_the_interval_over_people():
@@ -555,46 +548,45 @@ def test_over_several_seeds_the_mean_counts_with_the_range_of_accuracies_and_the
         for seed, value in enumerate(values)
         for record in [*CLEAR, *found("blur:radius=3", value, 0.02, 0.04 + 0.02 * seed, seed=seed)]
     ]
-    setting = frontier.frontier(study, records)[1]
-    assert setting.accuracy == estimates.Estimate(pytest.approx(0.89), 0.85, 0.92, seeds=3)
+    setting = Results(study, records).settings[1]
+    assert setting.accuracy == Estimate(pytest.approx(0.89), 0.85, 0.92, seeds=3)
     assert setting.risk is not None
     low, high = wilson(0.06 * 500, 500)  # over people, of whom seeds add none
-    assert setting.risk.top1 == estimates.Estimate(*map(pytest.approx, (0.06, low, high)), seeds=1)
-    assert "over 3 seeds 85.0 to 92.0" in recommend.recommend(study, records).lines[1]
+    assert setting.risk.top1 == Estimate(*map(pytest.approx, (0.06, low, high)), seeds=1)
+    assert "over 3 seeds 85.0 to 92.0" in " ".join(Results(study, records).advice.sentences)
 
 
 def test_with_one_seed_the_interval_is_that_of_the_record():
     records = [accuracy("none", "clean", 0.998, half_width=0.004)]
-    found = estimates.accuracies(small_study(), records)["none", "clean"]
+    found = Results(small_study(), records).accuracies["none", "clean"]
     assert (found.value, found.low, found.high) == (0.998, pytest.approx(0.994), 1.0)
 
 
 def test_records_of_other_settings_or_seeds_do_not_count():
     study = small_study("blur:radius=3")
     records = [*found("blur:radius=9", 0.9, 0.02, 0.05), *found("blur:radius=3", 0.9, 0.02, 0.05, seed=7)]
-    assert estimates.belonging(study, records) == []
-    assert all(one.accuracy is None for one in frontier.frontier(study, records))
+    assert Results(study, records).records == []
+    assert all(one.accuracy is None for one in Results(study, records).settings)
 
 
 def test_a_finished_study_misses_nothing_and_a_stopped_one_says_what():
     study = synthetic.study()
     records = synthetic.typed(synthetic.records(study))
-    assert estimates.missing(study, records) == []
+    assert Results(study, records).missing == []
     name = "accuracy blur:radius=3 denoised 0"
     kept = [one for one in records if one.name != name]
-    assert estimates.missing(study, kept) == [name]
+    assert Results(study, kept).missing == [name]
 
 
-@pytest.mark.parametrize("gone", ["pictures blur:radius=3 0", "embeddings none clean 0"])
-def test_pictures_and_embeddings_are_missed_where_the_study_lists_them_and_only_there(gone):
+def test_pictures_are_missed_where_the_study_lists_them_and_only_there():
     study = synthetic.study(protections=["none", "blur:radius=3"])
-    kind = gone.split()[0]
+    gone, kind = "pictures blur:radius=3 0", "pictures"
     kept = [one for one in synthetic.typed(synthetic.records(study)) if one.kind != kind]
-    absent = estimates.missing(study, kept)
+    absent = Results(study, kept).missing
     assert gone in absent
     assert {name.split()[0] for name in absent} == {kind}
     without = {**study, "cells": [one for one in study["cells"] if one["kind"] != kind]}
-    assert estimates.missing(without, kept) == []
+    assert Results(without, kept).missing == []
 
 
 # Helpers
@@ -652,11 +644,11 @@ def apart(
 def test_what_would_show_the_bound_is_named_in_people_and_as_a_bound_that_then_is_kept():
     study = small_study("blur:radius=3")
     records = [*CLEAR, *apart("blur:radius=3", accuracies=(0.9, 0.9), hits=(4, 4))]
-    advice = recommend.recommend(study, records)
+    advice = Results(study, records).advice
     assert advice.setting is None
     assert advice.nearest is not None
     assert advice.nearest.protection == "blur:radius=3"
-    (words,) = [line for line in advice.lines if line.startswith("What would show it: ")]
+    (words,) = [line for line in advice.sentences if line.startswith("What would show it: ")]
     assert "in place of 100, if adversaries stay right 4.0 times as often as a guess" in words
     people = int(words.split()[5].replace(",", ""))
     error = recommend.ERROR / 2
@@ -665,19 +657,19 @@ def test_what_would_show_the_bound_is_named_in_people_and_as_a_bound_that_then_i
     ]
     assert ends[1] <= 0.1 < ends[0]
     at_most = float(words.rpartition("--at-most ")[2].rstrip(").\n"))
-    kept = recommend.recommend({**study, "recommend": {"reidentification_at_most": at_most}}, records)
+    kept = Results({**study, "recommend": {"reidentification_at_most": at_most}}, records).advice
     assert kept.headline == "recommended: blur:radius=3"
 
 
 def test_the_nearest_without_any_adversary_is_one_whose_outputs_can_be_counted():
-    study = small_study("blur:radius=3", "code:bits=5", attacks=[], today=True)
+    study = small_study("blur:radius=3", "code:bits=5", attacks=[])
     records = [
         accuracy("none", "clean", 0.95),
         accuracy("blur:radius=3", "protected", 0.94),
         accuracy("code:bits=5", "protected", 0.9),
         *synthetic.typed([synthetic.proved("code:bits=5", outputs=32)]),
     ]
-    nearest = recommend.recommend(study, records).nearest
+    nearest = Results(study, records).advice.nearest
     assert nearest is not None
     assert nearest.protection == "code:bits=5"
 
@@ -691,10 +683,10 @@ def test_in_folds_people_stand_beside_each_other_and_guess_among_those_of_their_
         records += synthetic.typed(
             [{**content, "cell": {**content["cell"], "seed": seed}} for seed in (0, 1)]
         )
-    risk = estimates.risks(study, records)["blur:radius=3", VALUES]
+    risk = Results(study, records).risks["blur:radius=3", VALUES]
     (hits,) = risk.named.values()
     assert (len(hits.probes), hits.seeds, hits.folds) == (200, 1, 2)
     assert risk.top1.value == pytest.approx(4 / 200)
     assert hits.by_counting(3) == pytest.approx(6 / 200)  # three of each fold
-    lines = recommend.recommend(study, records).lines
+    lines = Results(study, records).advice.sentences
     assert any(line.startswith("People took turns as test people, in 2 folds") for line in lines)

@@ -32,26 +32,20 @@ def record(tmp_path: Path) -> Path:
     return tmp_path / "record.json"
 
 
-def test_a_record_comes_back_without_its_digest(record: Path):
-    assert read_json(record, "run again") == RECORD
-    assert CONTENT in json.loads(record.read_text())
-
-
-def test_a_record_that_is_written_again_has_a_digest_of_its_own(record: Path):
+def test_a_record_comes_back_without_its_digest_and_is_written_again_with_it(record: Path):
     before = record.read_bytes()
-    write_json(record, json.loads(record.read_text()))
+    assert read_json(record, "run again") == RECORD
+    assert CONTENT in json.loads(before)
+    write_json(record, json.loads(before))
     assert record.read_bytes() == before
+    write_json(record, {"beyond": {1: 0.5, 5: 0.3, 10: 0.1}})  # numbers as keys
+    assert read_json(record, "cure") == {"beyond": {"1": 0.5, "5": 0.3, "10": 0.1}}
 
 
 def test_any_edited_number_word_or_key_is_refused_with_the_cure(record: Path):
     text = record.read_text()
-    for old, new in (
-        ("0.5", "0.6"),
-        ('"b"', '"c"'),
-        ("seconds", "second"),
-        ("accuracy", "loss"),
-        ("1.25", "1"),
-    ):
+    edits = {"0.5": "0.6", '"b"': '"c"', "seconds": "second", "accuracy": "loss", "1.25": "1"}
+    for old, new in edits.items():
         record.write_text(text.replace(old, new))
         with pytest.raises(
             DataError, match=r"record\.json: edited or damaged since it was written: run again"
@@ -74,16 +68,14 @@ def test_order_and_space_are_no_edits_and_an_object_without_a_digest_is_read(rec
     assert read_json(record, "") == RECORD
 
 
-@pytest.mark.parametrize("text", ['{"a": NaN}', '{"a": 1e999}', '{"a": 1, "a": 2}', "[" * 99_999, "\ud800"])
+@pytest.mark.parametrize(
+    "text", ['{"a": NaN}', '{"a": 1e999}', '{"a": 1, "a": 2}', "[" * 99_999, "\ud800", "[]"], ids=range(6)
+)
 def test_what_is_no_object_of_finite_numbers_is_refused(record: Path, text: str):
     record.write_bytes(text.encode("utf-8", "surrogatepass"))
-    with pytest.raises(DataError, match=r"record\.json: damaged, not JSON .*: run again"):
-        read_json(record, "run again")
-
-
-def test_a_list_is_refused_as_no_object(record: Path):
-    record.write_text("[]")
-    with pytest.raises(DataError, match=r"record\.json: damaged: not a JSON object: run again"):
+    with pytest.raises(
+        DataError, match=r"record\.json: damaged(: not a JSON object|, not JSON .*): run again"
+    ):
         read_json(record, "run again")
 
 
@@ -96,12 +88,6 @@ def test_a_list_is_refused_as_no_object(record: Path):
 )
 def test_the_folders_of_a_machine_are_no_part_of_a_source(name: str, source: str):
     assert source_of(name) == source
-
-
-def test_what_was_written_with_numbers_as_keys_is_read(tmp_path):
-    path = tmp_path / "record.json"
-    write_json(path, {"beyond": {1: 0.5, 5: 0.3, 10: 0.1}})
-    assert read_json(path, "cure") == {"beyond": {"1": 0.5, "5": 0.3, "10": 0.1}}
 
 
 # Rows
@@ -133,19 +119,15 @@ def test_a_list_of_counts_is_one_text_of_its_digits_and_runs():
 )
 def test_a_few_letters_are_no_millions_of_counts(record: Path, text: str):
     record.write_text(text)
-    with pytest.raises(
-        DataError, match=r"damaged, not JSON \((more than 10,000,000 counts|Exceeds the limit)"
-    ):
+    with pytest.raises(DataError, match=r"not JSON \((more than 10,000,000 counts|Exceeds the limit)"):
         read_json(record, "again")
 
 
 def test_rows_come_back_in_order_with_the_lines_that_name_them(tmp_path: Path):
     rows = [RECORD, {"hits": [2.0] * 300, "share": 0.1}]
     write_rows(tmp_path / "run.jsonl", rows)
-    assert [row for _, row in read_rows(tmp_path / "run.jsonl", "cure")] == rows
-    assert [name for name, _ in read_rows(tmp_path / "run.jsonl", "")] == [
-        f"{tmp_path}/run.jsonl:{line}" for line in (1, 2)
-    ]
+    places = [f"{tmp_path}/run.jsonl:{line}" for line in (1, 2)]
+    assert list(read_rows(tmp_path / "run.jsonl", "cure")) == list(zip(places, rows, strict=True))
 
 
 def test_rows_that_are_too_many_for_a_file_go_to_others_which_are_removed_with_them(tmp_path, monkeypatch):
@@ -186,9 +168,10 @@ def test_a_packed_run_reads_as_its_folder_and_unpacks_to_it(tmp_path: Path):
     study = synthetic.study_of_kinds()
     run = synthetic.write_run(tmp_path / "run", study, synthetic.records(study))
     assert pack(run, tmp_path / "rows.jsonl") == len(study["cells"])
-    assert report.load(tmp_path / "rows.jsonl") == report.load(run)
     unpack(tmp_path / "rows.jsonl", tmp_path / "again")
-    assert report.load(tmp_path / "again") == report.load(run)
+    read, *others = (report.load(path) for path in (run, tmp_path / "rows.jsonl", tmp_path / "again"))
+    for other in others:
+        assert (other.study, other.records) == (read.study, read.records)
 
 
 def test_a_run_packs_without_its_pictures(tmp_path: Path):

@@ -11,17 +11,20 @@ import pytest
 import torch
 from tests.protect.test_code import encoder
 from tests.study.test_run import SETTINGS, cartoons
+from torch import Tensor
 
 from sfumato import artefacts, protect
+from sfumato.attack import reidentify
+from sfumato.attack.ensemble import GALLERY, PROBES
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, DataError, SpecError
 from sfumato.images import digest
 from sfumato.protect import Protection, release
 from sfumato.study import cells as kinds
-from sfumato.study import grid, records, report, run, specs, vocabulary
+from sfumato.study import grid, records, report, run, vocabulary
 from sfumato.study.cells import Cell
-from sfumato.study.choose import frontier, use
-from sfumato.study.choose.estimates import percent
+from sfumato.study.choose import use
+from sfumato.study.choose.figures import mandatory_attacks, percent
 from sfumato.study.lab.lab import Lab, Progress
 from sfumato.study.measure import looks
 
@@ -127,7 +130,7 @@ def test_a_study_names_protections_that_are_yet_to_be_trained_in_its_own_words()
 def test_every_release_has_the_kind_that_the_vocabulary_says():
     assert vocabulary.RELEASES == release.KINDS
     for spec in SPECS:
-        for protection in specs.expand(spec):
+        for protection in vocabulary.expand(spec):
             assert release.kind_of(protection) == vocabulary.release_kind(spec)
 
 
@@ -141,7 +144,7 @@ def test_a_code_of_a_file_has_the_kind_that_the_file_makes_wherever_its_spec_is_
     assert vocabulary.release_kind(spec) == kind
     # Also where the report is read, without the file: who must be tried depends on it.
     assert vocabulary.release_kind(spec.replace(str(path), "own.safetensors")) == kind
-    assert "reidentify-values" in frontier.mandatory_attacks(spec)
+    assert "reidentify-values" in mandatory_attacks(spec)
 
 
 def test_a_registered_protection_whose_kind_is_a_property_is_asked(registering: Registering):
@@ -203,6 +206,35 @@ def test_the_exact_table_is_that_of_few_outputs_alone(episodic: Path):
         assert table.low <= proved.outputs / people
 
 
+def test_the_exact_table_counts_each_release_of_a_photograph_once(tmp_path: Path):
+    """Eight of each, of which others have two: a release that counts twice is no new one."""
+    drawn: dict[int, list[int]] = {GALLERY: [], PROBES: []}
+
+    class Counted(Lab):
+        def release(self, cell: Cell, clean: Tensor, stream: int = 0, number: int = 0) -> Any:
+            drawn.setdefault(stream, []).append(number)
+            return super().release(cell, clean, stream, number)
+
+    spec = f"code:artefact={encoder(tmp_path / 'code.safetensors', bits=2)},flip=0.1"
+    lab = Counted(grid.parse({**KNOWN, "protections": [spec]}), cartoons(), tmp_path, Progress())
+    cell = Cell("attack", spec, 0, (("attack", "reidentify-values"),))
+    (table,) = (score for score in kinds.measure(lab, cell)["scores"] if score["classifier"] == "table")
+    assert 0 < table["in_sample"] <= 1
+    assert sorted(drawn[GALLERY]) == sorted(drawn[PROBES]) == list(range(8))
+
+
+def test_distractors_are_no_people_of_a_proof(tmp_path: Path):
+    """A probe shows somebody of the test images: the chance that is proved is among them alone."""
+    spec, loaded = f"code:artefact={encoder(tmp_path / 'code.safetensors', bits=2)},flip=0.1", cartoons()
+    rows, train = loaded.splits["train"], loaded.split("train")
+    strangers = torch.isin(train.label("identity").codes, train.classes("identity")[:3])
+    with_distractors = replace(loaded, splits={**loaded.splits, "distractors": rows[strangers]})
+    lab = Lab(grid.parse({**KNOWN, "protections": [spec]}), with_distractors, tmp_path, Progress())
+    result = kinds.measure(lab, Cell("proved", spec, 0))
+    assert result["people"] == len(loaded.split("test").classes("identity")) == 6
+    assert min(naming["candidates"] for naming in result["naming"]) == 6
+
+
 def test_what_is_left_out_is_said_in_a_sentence(episodic: Path):
     study = json.loads((episodic / "study.json").read_text(encoding="utf-8"))
     without = ", ".join(SPECS[4:])
@@ -262,34 +294,24 @@ def test_two_studies_with_one_folder_of_artefacts_train_a_protection_once(tmp_pa
 
 
 def test_a_protection_goes_on_being_trained_where_the_study_was_stopped(tmp_path: Path):
-    class Stop(Exception):  # noqa: N818
-        pass
+    masks, models = {**QUICK["masks"], "epochs": 3}, tmp_path / "stopped/models"
+    config = grid.parse({**KNOWN, **ALONE, "protections": ["mask:keep=0.1"], "masks": masks})
 
-    settings = {**KNOWN, "protections": ["mask:keep=0.1"], "masks": {**QUICK["masks"], "epochs": 3}}
-    whole = run.run(grid.parse({**settings, "attacks": []}), tmp_path / "whole")
-    steps: list[tuple[int, int]] = []
+    def train(folder: str, **listeners: Any) -> bytes:
+        lab = Lab(config, cartoons(), tmp_path / folder, Progress(**listeners))
+        return lab.artefact_of("mask:keep=0.1", 0).read_bytes()
 
-    def within(done: int, planned: int) -> None:
-        steps.append((done, planned))
-        first = sum(1 for done, planned in steps if planned == steps[-1][1])
-        if [*(tmp_path / "stopped" / "models").glob("mask-*.checkpoint")] and first > 1:
-            raise Stop
+    def stop(done: int, planned: int) -> None:
+        if [*models.glob("mask-*.checkpoint")]:
+            raise KeyboardInterrupt
 
-    with pytest.raises(Stop):
-        run.run(
-            grid.parse({**settings, "attacks": []}), tmp_path / "stopped", progress=Progress(within=within)
-        )
-    assert not [*(tmp_path / "stopped" / "models").glob("mask-*.safetensors")]
-    run.run(grid.parse({**settings, "attacks": []}), tmp_path / "stopped")
-    (mask,), (again,) = (
-        (tmp_path / name / "models").glob("mask-*.safetensors") for name in ("whole", "stopped")
-    )
-    assert mask.read_bytes() == again.read_bytes()
-    similarities = [
-        results_of(each)["similarity", "mask:keep=0.1", "released"] for each in (whole, tmp_path / "stopped")
-    ]
-    assert similarities[0] == similarities[1]
-    assert not [*(tmp_path / "stopped" / "models").glob("mask-*.checkpoint")]
+    with pytest.raises(KeyboardInterrupt):
+        train("stopped", within=stop)
+    assert not [*models.glob("mask-*.safetensors")]
+    steps: list[int] = []
+    assert train("stopped", within=lambda done, planned: steps.append(done)) == train("whole")
+    assert steps[0] > 1  # the first epoch was not trained again
+    assert not [*models.glob("mask-*.checkpoint")]
 
 
 def test_settings_of_masks_decide_cells_of_masks_and_no_others(tmp_path: Path):
@@ -336,6 +358,39 @@ def test_a_mistake_in_a_protection_to_train_is_named_when_the_study_is_read():
             ),
             Path("unused"),
         )
+
+
+# What decides the artefact of a mask
+
+
+def settings_of(spec: str = "mask:keep=0.1", *, sensitive: str | None = "identity", **masks: Any) -> Any:
+    changed = {"masks": {**QUICK["masks"], **masks}, "task": {"target": "expression", "sensitive": sensitive}}
+    config = grid.parse({**KNOWN, **ALONE, **changed, "protections": PROTECTIONS[:1]})
+    return [recipe.settings(config) for recipe in vocabulary.expand(spec)]
+
+
+def test_without_a_weight_the_sensitive_label_decides_nothing_and_with_one_it_does():
+    wanted = {"masks": {**QUICK["masks"], "keep": 0.1}, "target": "expression", "classes": None}
+    assert settings_of() == settings_of(sensitive=None) == [wanted]
+    (found,) = settings_of(against=3.0)
+    assert (found["masks"]["against"], found["sensitive"]) == (3.0, "identity")
+    with pytest.raises(SpecError, match=r"mask:keep=0.1: against=3 is against telling a label: name one"):
+        settings_of(sensitive=None, against=3.0)
+
+
+def test_a_spec_has_settings_of_its_own_training():
+    with_step, without = settings_of("mask:keep=0.1,adversarial=yes,no,selection=soft,against=3")
+    both = {**QUICK["masks"], "keep": 0.1, "selection": "soft", "against": 3.0}
+    assert (with_step["masks"], without["masks"]) == (both, {**both, "adversarial": False})
+    with pytest.raises(SpecError, match="mask: adversarial=False: write yes or no"):
+        vocabulary.expand("mask:keep=0.1,adversarial=False")
+
+
+def test_the_mask_is_trained_against_people_whom_nobody_looks_for(tmp_path: Path):
+    masks = {**QUICK["masks"], "against": 3.0}
+    made = Lab(grid.parse({**KNOWN, "masks": masks}), cartoons(), tmp_path, Progress())
+    _, card = artefacts.load(made.artefact_of("mask:keep=0.1", 0), kind="mask")
+    assert (card["sensitive"], card["people"]) == ("identity", made.adversaries.others.digest)
 
 
 # The answer
@@ -418,66 +473,44 @@ def _named_first(lab: Lab, cell: Cell) -> dict[str, Any]:
     return {"scores": [score], "chance": share, "identities": len(people.classes("identity"))}
 
 
-def test_an_attack_is_registered_with_its_words(tmp_path: Path, registering: Registering):
-    method = kinds.Method(_nothing, _named_first)
-    words = vocabulary.AttackWords("always-first", "released", True, "Names the first.", method)
-    registering("adversaries", words.name, words)
-    settings = {**KNOWN, "protections": PROTECTIONS[:1], "attacks": ["always-first"], "reconstructions": []}
-    run.run(grid.parse(settings), tmp_path)
-    result = results_of(tmp_path)["attack", "pixelize:cell=4", "always-first"]
-    assert result.scores[0].top1 == result.chance
-
-
 def _of_the_commonest(lab: Lab, cell: Cell) -> dict[str, Any]:
     codes = lab.asked.label("expression").codes
     share = int(codes.bincount().max()) / len(codes)
     return {"accuracy": share, "low": 0.0, "high": 1.0, "images": len(codes), "chance": share}
 
 
-def test_a_learner_is_registered_with_its_words(tmp_path: Path, registering: Registering):
-    method = kinds.Method(_nothing, _of_the_commonest)
-    words = vocabulary.LearnerWords(
-        "commonest", "who names the commonest", "Names it.", method=method, knows_classes=True
-    )
-    registering("learners", words.name, words)
-    settings = {**KNOWN, "protections": PROTECTIONS[:1], "learners": ["classifier-clean", "commonest"]}
-    run.run(grid.parse({**settings, "attacks": [], "reconstructions": []}), tmp_path)
-    result = results_of(tmp_path)["accuracy", "pixelize:cell=4", "commonest"]
-    assert result.accuracy == result.chance
+def _largest(first: Tensor, second: Tensor) -> Tensor:
+    return (first - second).abs().flatten(1).amax(1)
 
 
-def test_a_measure_is_registered_with_its_words(tmp_path: Path, registering: Registering):
-    words = vocabulary.MeasureWords(
-        "largest",
-        "largest",
-        "{:.2f}",
-        "Of all.",
-        lambda first, second: (first - second).abs().flatten(1).amax(1),
-    )
-    registering("measures", words.name, words)
-    settings = {**KNOWN, "protections": PROTECTIONS[:1], "attacks": [], "reconstructions": []}
-    run.run(grid.parse({**settings, "measures": ["largest"]}), tmp_path)
+def test_an_attack_a_learner_and_a_measure_are_registered_with_their_words(
+    tmp_path: Path, registering: Registering
+):
+    first, commonest = kinds.Method(_nothing, _named_first), kinds.Method(_nothing, _of_the_commonest)
+    of_learner = {"method": commonest, "knows_classes": True}
+    for group, words in {
+        "adversaries": vocabulary.AttackWords("always-first", "released", True, "Names the first.", first),
+        "learners": vocabulary.LearnerWords("commonest", "who names it", "Names it.", **of_learner),
+        "measures": vocabulary.MeasureWords("largest", "largest", "{:.2f}", "Of all.", _largest),
+    }.items():
+        registering(group, words.name, words)
+    settings = {**KNOWN, "protections": PROTECTIONS[:1], "attacks": ["always-first"], "reconstructions": []}
+    settings |= {"learners": ["classifier-clean", "commonest"], "measures": ["largest"]}
+    run.run(grid.parse(settings), tmp_path)
     results = results_of(tmp_path)
+    attack, learner = results["attack", SPECS[1], "always-first"], results["accuracy", SPECS[1], "commonest"]
+    assert attack.scores[0].top1 == attack.chance
+    assert learner.accuracy == learner.chance
     assert results["similarity", "none", "released"].measures == {"largest": 0}
-    assert 0 < results["similarity", "pixelize:cell=4", "released"].measures["largest"] <= 1
+    assert 0 < results["similarity", SPECS[1], "released"].measures["largest"] <= 1
 
 
-def test_names_by_numbers_find_who_is_apart_and_guess_who_is_not():
-    from sfumato.attack import reidentify
-
-    draw = torch.Generator().manual_seed(0)
+def test_a_label_that_people_share_names_them_by_their_share():
+    """The table of an answer of two classes, one of two people and one of three."""
     people = torch.arange(5).repeat_interleave(8)
-    far = torch.eye(5)[people] * 10 + torch.randn(40, 5, generator=draw)
-    gallery, probes = far[::2], far[1::2]
-    for guesses in reidentify.by_numbers(gallery, people[::2], probes):
-        named = guesses.identities[guesses.similarities.argmax(1)]
-        assert named.equal(people[1::2]), guesses.classifier
-    answers = torch.eye(2)[(people < 2).long()]  # a label that two people share, and three others
-    table = next(
-        guesses
-        for guesses in reidentify.by_numbers(answers[::2], people[::2], answers[1::2])
-        if guesses.classifier == "table"
-    )
+    answers = torch.eye(2)[(people < 2).long()]
+    made = reidentify.by_numbers(answers[::2], people[::2], answers[1::2])
+    (table,) = (guesses for guesses in made if guesses.classifier == "table")
     assert table.similarities.amax(1).equal(torch.ones(20))
     assert (table.similarities == 1).sum(1).tolist() == [2] * 8 + [3] * 12
 
@@ -488,7 +521,7 @@ def test_names_by_numbers_find_who_is_apart_and_guess_who_is_not():
 def test_the_card_of_a_trained_code_has_what_the_study_found(episodic: Path):
     bits = results_of(episodic)["proved", "code:bits=3"].artefact
     said = " ".join(use.describe_measurements(episodic / "models" / bits))
-    settings = {each["protection"]: each for each in report.as_json(*report.load(episodic))["settings"]}
+    settings = {each["protection"]: each for each in report.as_json(report.load(episodic))["settings"]}
     found = settings["code:bits=3"]["reidentification"]["value"]
     assert f"{percent(found)} of releases are named by the strongest adversary" in said
     assert "pixelize" not in said  # another protection of the same study

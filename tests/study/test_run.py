@@ -7,18 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.study.conftest import few_shot_settings
 from torch.nn import functional
 from typer.testing import CliRunner
 
 from sfumato import data, protect
-from sfumato.attack import undo
 from sfumato.cli.app import app
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, DataError, SpecError
 from sfumato.learn import adversarial_mask, classifier, meta
 from sfumato.networks import DlibResNet, align
 from sfumato.study import cells as kinds
 from sfumato.study import grid, report, run, vocabulary
-from sfumato.study.choose import estimates
 from sfumato.study.lab.lab import Lab, Progress
 from sfumato.study.records import unpack
 from sfumato.study.run import description
@@ -36,23 +35,12 @@ SETTINGS = {
         "episodes": 20,
     },
     "protections": ["blur:radius=1", "dp-pix:cell=4,epsilon=3"],
-    "training": {
-        "way": 3,
-        "shot": 2,
-        "queries": 3,
-        "epochs": 2,
-        "episodes_per_epoch": 2,
-        "validation_way": 2,
-        "validation_shot": 2,
-        "validation_queries": 2,
-        "validation_episodes": 5,
-        "denoiser_depth": 2,
-        "denoiser_width": 4,
-    },
+    "training": few_shot_settings(3, 2, 3, epochs=2, validation_episodes=5),
     "adversary": {"steps": 3, "adaptive_steps": 2, "batch": 16, "gallery": 6, "probes": 3, "copies": 2},
     "attacks": ["reidentify-static", "reidentify-adaptive", "reidentify-values"],
     "restoration": {"steps": 2, "batch": 4},
 }
+FEW = {**SETTINGS, "attacks": [], "measures": [], "tells": False, "pictures": 0, "learners": ["clean"]}
 
 
 def cartoons():
@@ -63,6 +51,25 @@ def records_of(directory):
     return {path.name: json.loads(path.read_text()) for path in (directory / "records").glob("*.json")}
 
 
+def results(directory, kind):
+    """(protection, learner, attack or view) -> result."""
+    found = {}
+    for one in records_of(directory).values():
+        if one["kind"] == kind:
+            which = [value for key, value in one["cell"].items() if key not in ("protection", "seed")]
+            found[one["cell"]["protection"], *which] = one["result"]
+    return found
+
+
+def digests_of(config, directory, loaded=None):
+    lab = Lab(config, loaded or cartoons(), directory, Progress())
+    return {str(cell): kinds.digest(lab, cell) for cell in kinds.cells(config)}
+
+
+def differ(before, after):
+    return {words for words in before if before[words] != after[words]}
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     directory = tmp_path_factory.mktemp("run")
@@ -70,26 +77,13 @@ def finished(tmp_path_factory):
     return directory
 
 
-def test_every_cell_has_one_record(finished):
-    records = records_of(finished)
-    kinds = [record["kind"] for record in records.values()]
-    # none: clean; two protections: clean, protected, denoised.
-    assert kinds.count("accuracy") == 1 + 2 * 3
-    # none: static; two protections: static, adaptive, on values, and static on denoised.
-    assert kinds.count("attack") == 1 + 2 * 4
-    assert kinds.count("similarity") == 1 + 2 * 2
-    assert kinds.count("pictures") == 3
-    study = json.loads((finished / "study.json").read_text())
-    assert {f"{one['digest']}.json" for one in study["cells"]} == set(records)
-
-
-def test_the_study_lists_its_cells_in_their_order_as_the_records_carry_them(finished):
-    listed = json.loads((finished / "study.json").read_text())["cells"]
-    cells = kinds.cells(grid.parse(SETTINGS))
+def test_every_cell_has_one_record_and_the_study_lists_them_in_their_order(finished):
+    listed, records = json.loads((finished / "study.json").read_text())["cells"], records_of(finished)
     assert [(one["kind"], one["cell"]) for one in listed] == [
-        (cell.kind, {"protection": cell.protection, "seed": cell.seed, **dict(cell.which)}) for cell in cells
+        (cell.kind, {"protection": cell.protection, "seed": cell.seed, **dict(cell.which)})
+        for cell in kinds.cells(grid.parse(SETTINGS))
     ]
-    records = records_of(finished)
+    assert len(listed) == len(records)
     for one in listed:
         record = records[f"{one['digest']}.json"]
         assert one == {key: record[key] for key in ("digest", "kind", "cell")}
@@ -106,15 +100,11 @@ def test_the_study_lists_its_cells_in_their_order_as_the_records_carry_them(fini
             {"data": {"source": "glyphs", "classes": 30, "drawers": 20, "size": 16}},
             "this is 'study' on glyphs, other images or labels: name",
         ),
-        (
-            {"data": {**SETTINGS["data"], "seed": 1}},
-            "of study 'study' on faces, and this is 'study' on faces, other images or labels: name",
-        ),
+        ({"data": {**SETTINGS["data"], "seed": 1}}, "this is 'study' on faces, other images or labels: name"),
     ],
 )
 def test_the_run_of_another_study_is_not_replaced_unless_that_is_asked_for(tmp_path, change, message):
-    few = {**SETTINGS, "protections": [], "attacks": [], "measures": [], "tells": False}
-    few |= {"pictures": 0, "learners": ["clean"]}
+    few = {**FEW, "protections": []}
     run.run(grid.parse(few), tmp_path)
     before = (tmp_path / "study.json").read_bytes()
     glyphs = change.get("data", {}).get("source") == "glyphs"
@@ -128,8 +118,7 @@ def test_the_run_of_another_study_is_not_replaced_unless_that_is_asked_for(tmp_p
 
 
 def test_images_for_the_first_screen_are_recorded_of_the_recommended_setting_alone(tmp_path, monkeypatch):
-    few = {**SETTINGS, "attacks": [], "measures": [], "tells": False, "pictures": 1}
-    config = grid.parse({**few, "learners": ["clean"]})
+    config = grid.parse({**FEW, "pictures": 1})
     for recommended in (None, "blur:radius=1"):
         monkeypatch.setattr(
             run, "_find_recommended", lambda config, directory, number, spec=recommended: spec
@@ -142,13 +131,7 @@ def test_images_for_the_first_screen_are_recorded_of_the_recommended_setting_alo
 
 
 def test_a_study_that_varies_a_setting_shares_a_folder_and_has_a_result_for_each_value(tmp_path):
-    few = {
-        **SETTINGS,
-        "protections": ["blur:radius=1"],
-        "learners": ["clean"],
-        "attacks": ["reidentify-values"],
-    }
-    few |= {"measures": [], "tells": False, "pictures": 0, "seeds": [0]}
+    few = {**FEW, "protections": ["blur:radius=1"], "attacks": ["reidentify-values"], "seeds": [0]}
     varied = {**few, "vary": {"adversary.copies": [1, 2], "task.shot": [1, 2]}}
     file, run_folder = tmp_path / "mine.yaml", tmp_path / "run"
     file.write_text(json.dumps(varied))
@@ -168,16 +151,17 @@ def test_a_study_that_varies_a_setting_shares_a_folder_and_has_a_result_for_each
     assert not any("varied" in record for record in records.values())
     for place in (run_folder, tmp_path / "mine.jsonl"):
         loaded = report.load_all(place)
-        assert [study["varied"] for study, _ in loaded] == [
+        assert [results.study["varied"] for results in loaded] == [
             {"adversary.copies": copies, "task.shot": shot} for copies in (1, 2) for shot in (1, 2)
         ]
-        for study, own in loaded:
+        for results in loaded:
+            study = results.study
             assert study["adversary"]["copies"] == study["varied"]["adversary.copies"]
             assert study["task"]["shot"] == study["varied"]["task.shot"]
-            assert Counter(record.kind for record in own) == Counter(
+            assert Counter(record.kind for record in results.records) == Counter(
                 cell.kind for cell in kinds.cells(grid.parse(few))
             )
-            assert all(record.varied == study["varied"] for record in own)
+            assert all(record.varied == study["varied"] for record in results.records)
         with pytest.raises(DataError, match=r"this run varies adversary\.copies, task\.shot, and each value"):
             report.load(place)
     for number in (1, 4):
@@ -193,29 +177,16 @@ def test_a_study_that_varies_a_setting_shares_a_folder_and_has_a_result_for_each
     assert command("report", again, "--json") == command("report", run_folder, "--json")
 
 
-def test_what_is_not_protected_is_identical(finished):
-    (clear,) = [
-        r["result"]
-        for r in records_of(finished).values()
-        if r["kind"] == "similarity" and r["cell"]["protection"] == "none"
-    ]
+def test_what_is_not_protected_is_identical_and_records_carry_the_guarantee_and_the_bytes_that_travel(
+    finished,
+):
+    found = results(finished, "similarity")
+    clear = found["none", "released"]
     assert clear["ssim"] == pytest.approx(1)
-    assert clear["psnr"] is None
-    assert clear["mse"] == 0
-    assert clear["guarantee"] is None
-
-
-def test_records_carry_the_guarantee_and_the_bytes_that_travel(finished):
-    (released,) = [
-        r["result"]
-        for r in records_of(finished).values()
-        if r["kind"] == "similarity"
-        and r["cell"]["protection"].startswith("dp-pix")
-        and r["cell"]["view"] == "released"
-    ]
+    assert (clear["psnr"], clear["mse"], clear["guarantee"]) == (None, 0, None)
+    released = found["dp-pix:cell=4,epsilon=3", "released"]
     assert released["bytes_per_image"] == 3 * 4 * 4
-    assert released["guarantee"]["value"] == 3
-    assert released["guarantee"]["whole_image"] == 3 * 16 * 16
+    assert (released["guarantee"]["value"], released["guarantee"]["whole_image"]) == (3, 3 * 16 * 16)
 
 
 def test_a_finished_study_does_nothing(finished):
@@ -239,14 +210,11 @@ def test_a_stopped_study_ends_with_the_same_results(finished, tmp_path):
     assert len(records_of(tmp_path)) == 6
     run.run(config, tmp_path)
 
-    def results(directory):
-        kept = {}
-        for name, record in records_of(directory).items():
-            record["result"].pop("train_seconds", None)
-            kept[name] = record["result"]
-        return kept
+    def kept(directory):
+        found = {name: record["result"] for name, record in records_of(directory).items()}
+        return {name: {**result, "train_seconds": None} for name, result in found.items()}
 
-    assert results(tmp_path) == results(finished)
+    assert kept(tmp_path) == kept(finished)
 
 
 def test_pictures_and_people_that_splits_share_are_said_and_are_in_the_study_without_names(tmp_path):
@@ -273,21 +241,16 @@ def test_a_run_from_python_prints_its_cells_where_that_is_asked_for(capsys: pyte
 
 def test_a_changed_setting_repeats_what_depends_on_it_and_nothing_else(finished):
     def digests(**changes):
-        config = grid.parse({**SETTINGS, **changes})
-        lab = Lab(config, cartoons(), finished, Progress())
-        return {str(cell): kinds.digest(lab, cell) for cell in kinds.cells(config)}
+        return digests_of(grid.parse({**SETTINGS, **changes}), finished)
 
     before = digests()
-    stronger = digests(adversary={**SETTINGS["adversary"], "steps": 4})
-    assert {words.split()[0] for words in before if before[words] != stronger[words]} == {
-        "attack",
-        "many",
-    }
-    longer = digests(training={**SETTINGS["training"], "epochs": 3})
-    changed = {words for words in before if before[words] != longer[words]}
+    stronger = differ(before, digests(adversary={**SETTINGS["adversary"], "steps": 4}))
+    assert {words.split()[0] for words in stronger} == {"attack", "many"}
+    changed = differ(before, digests(training={**SETTINGS["training"], "epochs": 3}))
     assert "attack reidentify-denoised blur:radius=1" in changed
-    assert "attack reidentify-adaptive blur:radius=1" not in changed
-    assert "similarity released blur:radius=1" not in changed
+    assert changed.isdisjoint(
+        {"attack reidentify-adaptive blur:radius=1", "similarity released blur:radius=1"}
+    )
 
 
 def test_the_adversary_never_trains_on_the_people_he_looks_for(finished):
@@ -306,9 +269,7 @@ def test_distractors_are_looked_for_with_the_people_of_the_test(tmp_path):
     lab = Lab(grid.parse(SETTINGS), with_distractors, tmp_path, Progress())
     assert not torch.isin(lab.adversaries.others.classes("identity"), strangers).any()
     (static,) = [
-        cell
-        for cell in kinds.cells(grid.parse(SETTINGS))
-        if str(cell).startswith("attack") and (cell.protection == "none")
+        cell for cell in kinds.cells(grid.parse(SETTINGS)) if str(cell) == "attack reidentify-static none"
     ]
     found = kinds.measure(lab, static)
     assert found["identities"] == 6 + 3  # of the test, and distractors
@@ -316,60 +277,46 @@ def test_distractors_are_looked_for_with_the_people_of_the_test(tmp_path):
     assert found["chance"] == pytest.approx(1 / 9)
 
 
-def test_an_attack_records_each_classifier_the_pairs_and_no_faces_where_nobody_looked_for_them(finished):
-    attacks = [r for r in records_of(finished).values() if r["kind"] == "attack"]
-    assert {record["cell"]["attack"].endswith("-adaptive") for record in attacks} == {True, False}
-    for record in attacks:
-        if grid.ATTACKS[record["cell"]["attack"]].view == "values":
-            continue
-        found, known = record["result"], ["svm", "1-nn", "mean"]
-        # Who adapts trains his recogniser further, and keeps the one he had.
-        further = [
-            f"{name}, trained further" for name in known if grid.ATTACKS[record["cell"]["attack"]].adaptive
-        ]
-        assert [score["classifier"] for score in found["scores"]] == [*known, *further]
-        trained = [network["network"] for network in found["trained"]]
-        assert trained == ["recogniser", *(["recogniser, trained further"] if further else [])]
+def test_an_attack_records_each_classifier_the_pairs_and_whom_it_names(finished):
+    people = len(cartoons().split("test").label("identity").codes.unique())
+    attacks = results(finished, "attack")
+    assert {name.endswith("-adaptive") for _, name in attacks} == {True, False}
+    for (_, name), found in attacks.items():
+        assert found["people"] == [3] * people  # probes of each
         for score in found["scores"]:
+            assert all(0 <= hits <= 3 for hits in score["hits"])
+            assert sum(score["hits"]) / found["probes"] == pytest.approx(score["top1"])
             assert 0 <= score["low"] <= score["top1"] <= score["high"] <= 1
             assert score["top1"] <= score["top5"] <= score["top10"] == 1  # of 6 people
+        if grid.ATTACKS[name].view == "values":
+            continue
+        # Who adapts trains their recogniser further, and keeps the one they had.
+        adapted, known = grid.ATTACKS[name].adaptive, ["svm", "1-nn", "mean"]
+        further = [f"{each}, trained further" for each in known] if adapted else []
+        assert [score["classifier"] for score in found["scores"]] == [*known, *further]
+        trained = [network["network"] for network in found["trained"]]
+        assert trained == ["recogniser", *(["recogniser, trained further"] if adapted else [])]
         assert 0 <= found["verification_auc"] <= 1
         assert 0 <= found["tar_at_far_1e-3"] <= 1
         assert found["faces_found"] is None
 
 
-def test_an_attack_records_whom_each_classifier_names(finished):
-    codes = cartoons().split("test").label("identity").codes
-    for record in records_of(finished).values():
-        if record["kind"] != "attack":
-            continue
-        result = record["result"]
-        assert result["people"] == [3] * len(codes.unique())  # probes of each
-        for score in result["scores"]:
-            assert all(0 <= hits <= 3 for hits in score["hits"])
-            assert sum(score["hits"]) / result["probes"] == pytest.approx(score["top1"])
-
-
 def test_an_adversary_on_values_learns_from_all_training_people(finished):
-    results = {
-        r["cell"]["protection"]: r["result"]
-        for r in records_of(finished).values()
-        if r["kind"] == "attack" and r["cell"]["attack"] == "reidentify-values"
+    found = {
+        spec: each
+        for (spec, name), each in results(finished, "attack").items()
+        if name == "reidentify-values"
     }
-    assert set(results) == {"blur:radius=1", "dp-pix:cell=4,epsilon=3"}
+    assert set(found) == {"blur:radius=1", "dp-pix:cell=4,epsilon=3"}
     known = {"svm", "1-nn", "mean", "discriminant", "rbf", "plda", "plda-rbf"}
-    for result in results.values():
+    for result in found.values():
         assert {score["classifier"] for score in result["scores"]} == known
         assert (result["gallery"], result["probes"], result["identities"]) == (6 * 6, 6 * 3, 6)
         assert result["learned_from"] == 14 * 9  # all training images
 
 
 def test_accuracy_records_the_operations_of_a_query(finished):
-    operations = {
-        (r["cell"]["protection"], r["cell"]["learner"]): r["result"]["operations"]
-        for r in records_of(finished).values()
-        if r["kind"] == "accuracy"
-    }
+    operations = {key: result["operations"] for key, result in results(finished, "accuracy").items()}
     clean = operations["none", "clean"]
     assert clean > 0
     assert operations["blur:radius=1", "clean"] == clean
@@ -442,11 +389,7 @@ def meta_learned(private=None, **changes):
 
 
 def promised(directory):
-    found = {}
-    for record in records_of(directory).values():
-        if record["kind"] == "accuracy" and record["cell"]["learner"] == "meta":
-            found[record["cell"]["protection"]] = record["result"]
-    return found
+    return {spec: result for (spec, name), result in results(directory, "accuracy").items() if name == "meta"}
 
 
 @pytest.fixture(scope="module")
@@ -491,75 +434,40 @@ def test_a_private_meta_learner_records_its_promise_in_words_and_by_three_accoun
     assert not list((kept / "models").glob("*.checkpoint"))
 
 
-def test_the_report_of_a_meta_learner_reads_every_record(kept, learned, tmp_path):
-    for directory, words in ((kept, "Each row speaks of one model alone"), (learned, "without a budget")):
-        copy = shutil.copytree(directory, tmp_path / directory.name)
-        study, records = report.load(copy)
-        assert estimates.missing(study, records) == []
-        page = report.write(copy).read_text(encoding="utf-8")
-        assert words in page
-        assert "not in this report" not in page
-
-
 def test_settings_of_meta_learning_decide_meta_learned_cells_and_no_others(tmp_path):
-    def digests(learners=("meta", "protected"), **changes):
-        config = grid.parse({**GLYPHS, "learners": [*learners], **changes})
-        lab = Lab(config, data.load("glyphs", classes=40, drawers=6, size=16), tmp_path, Progress())
-        return {str(cell): kinds.digest(lab, cell) for cell in kinds.cells(config)}
+    glyphs = data.load("glyphs", classes=40, drawers=6, size=16)
 
-    def differ(**changes):
-        after = digests(**changes)
-        return {words for words in before if before[words] != after[words]}
+    def digests(learners=("meta", "protected"), **changes):
+        return digests_of(grid.parse({**GLYPHS, "learners": [*learners], **changes}), tmp_path, glyphs)
+
+    def changed(**changes):
+        return differ(before, digests(**changes))
 
     before = digests()
     of_meta = {"accuracy meta none", "accuracy meta gaussian:sigma=40"}
     assert digests(learners=["protected"]).items() <= before.items()
-    assert differ(meta={**GLYPHS["meta"], "steps": 4}) == of_meta
-    assert differ(meta={**GLYPHS["meta"], "private": PRIVATE}) == of_meta
-    assert of_meta.isdisjoint(differ(training={**GLYPHS["training"], "epochs": 3}))
+    assert changed(meta={**GLYPHS["meta"], "steps": 4}) == of_meta
+    assert changed(meta={**GLYPHS["meta"], "private": PRIVATE}) == of_meta
+    assert of_meta.isdisjoint(changed(training={**GLYPHS["training"], "epochs": 3}))
     # It is for one shot: others are not tested, and repeat nothing.
-    assert of_meta.isdisjoint(differ(task={**GLYPHS["task"], "other_shots": [2]}))
-    assert of_meta <= differ(task={**GLYPHS["task"], "episodes": 11})
-
-
-def test_a_meta_learner_that_was_stopped_goes_on_from_its_checkpoint(learned, tmp_path, monkeypatch):
-    class Stop(Exception):  # noqa: N818
-        pass
-
-    def stop(done, total):
-        if total == 3 and done == 2:  # of meta-learning
-            raise Stop
-
-    monkeypatch.setattr(meta.training, "_SAVED_EVERY", 1)
-    with pytest.raises(Stop):
-        run.run(meta_learned(), tmp_path, progress=Progress(within=stop))
-    assert len(list((tmp_path / "models").glob("meta-*.checkpoint"))) == 1
-    steps = []
-    run.run(
-        meta_learned(), tmp_path, progress=Progress(within=lambda done, total: steps.append((done, total)))
-    )
-    assert next(done for done, total in steps if total == 3) == 2
-    assert {spec: one["accuracy"] for spec, one in promised(tmp_path).items()} == {
-        spec: one["accuracy"] for spec, one in promised(learned).items()
-    }
+    assert of_meta.isdisjoint(changed(task={**GLYPHS["task"], "other_shots": [2]}))
+    assert of_meta <= changed(task={**GLYPHS["task"], "episodes": 11})
 
 
 @pytest.mark.parametrize(
     ("private", "changes", "message"),
     [
         ({"clipping": "fixd"}, {}, "no clipping policy is called 'fixd': did you mean 'fixed'"),
-        ({"settings": {}}, {}, "clipping fixed needs clipping_norm"),
-        ({"epsilon": -1}, {}, "the budget is an epsilon above 0, got -1"),
         ({"delta": 0.5}, {}, "delta=0.5 with a pool of 8 tasks"),
         ({}, {"tasks": 9}, "tasks=9: the pool has 8 tasks, and a step can have no more"),
         ({"epsilon": 0.01}, {}, "costs eps = .*, and the budget is 0.01: nothing was spent"),
-        ({"noise_multiplier": float("nan")}, {}, "noise_multiplier is a number from 0"),
+        ({}, {"queries": 60}, r"training images: .* the way is 3"),
     ],
 )
 def test_a_promise_that_cannot_be_kept_is_refused_before_anything_is_trained(
     private, changes, message, tmp_path
 ):
-    with pytest.raises((ConfigError, BudgetExceededError), match=message):
+    with pytest.raises((ConfigError, BudgetExceededError, DataError), match=message):
         run.run(meta_learned({**PRIVATE, **private}, meta={**GLYPHS["meta"], **changes}), tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -573,12 +481,6 @@ def test_a_private_meta_learner_is_not_tested_on_classes_that_it_was_trained_on(
     ):
         run.check(Lab(meta_learned(PRIVATE), mixed, tmp_path, Progress()))
     run.check(Lab(meta_learned(), mixed, tmp_path, Progress()))  # without a promise there is none to break
-
-
-def test_too_few_images_to_meta_learn_from_are_said_before_anything_is_trained(tmp_path):
-    with pytest.raises(DataError, match=r"training images: .* the way is 3"):
-        run.run(meta_learned(meta={**GLYPHS["meta"], "queries": 60}), tmp_path)
-    assert not list(tmp_path.iterdir())
 
 
 # Ordinary classifiers, and masks
@@ -619,16 +521,6 @@ def judged(mask, tmp_path_factory):
     return directory
 
 
-def results(directory, kind):
-    """(protection, learner, attack or view) -> result."""
-    found = {}
-    for one in records_of(directory).values():
-        if one["kind"] == kind:
-            (which,) = (value for key, value in one["cell"].items() if key not in ("protection", "seed"))
-            found[one["cell"]["protection"], which] = one["result"]
-    return found
-
-
 def test_a_classifier_is_tested_on_every_test_image_as_classifier_evaluate_does(judged, mask):
     found = results(judged, "accuracy")
     assert set(found) == {
@@ -652,16 +544,6 @@ def test_a_classifier_is_tested_on_every_test_image_as_classifier_evaluate_does(
     assert not list((judged / "models").glob("*.checkpoint"))
 
 
-def test_a_shape_is_attacked_by_one_who_has_masked_his_own_photographs(judged, mask):
-    ((key, found),) = results(judged, "attack").items()
-    assert key == (mask, "reidentify-shape")
-    known = ["svm", "1-nn", "mean"]
-    assert [score["classifier"] for score in found["scores"]] == [
-        *known,
-        *(f"{name}, trained further" for name in known),
-    ]
-
-
 def test_faces_are_as_alike_as_they_are_and_no_more(judged, mask):
     found = {key: result["face-similarity"] for key, result in results(judged, "similarity").items()}
     assert found.pop(("none", "released")) == pytest.approx(1)
@@ -671,32 +553,15 @@ def test_faces_are_as_alike_as_they_are_and_no_more(judged, mask):
     assert all(-1 <= value < 0.999 for value in found.values())
 
 
-def test_the_report_of_classifiers_and_masks_reads_every_record(judged, tmp_path):
-    copy = shutil.copytree(judged, tmp_path / "run")
-    study, records = report.load(copy)
-    assert estimates.missing(study, records) == []
-    page = report.write(copy).read_text(encoding="utf-8")
-    assert "not in this report" not in page
-    assert "face similarity" in page
-
-
-def digests_of(config, directory):
-    lab = Lab(config, cartoons(), directory, Progress())
-    return {str(cell): kinds.digest(lab, cell) for cell in kinds.cells(config)}
-
-
 def test_a_mask_that_was_trained_again_at_the_same_path_is_another(tmp_path):
     path = tmp_path / "m.safetensors"
-    write_mask(path)
     spec = f"mask:artefact={path}"
-    config = masked(spec)
-    before = digests_of(config, tmp_path / "run")
-    assert digests_of(config, tmp_path / "run") == before
+    write_mask(path)
+    before = digests_of(masked(spec), tmp_path / "run")
+    assert digests_of(masked(spec), tmp_path / "run") == before
     write_mask(path, seed=1)
-    after = digests_of(config, tmp_path / "run")
-    assert {words for words in before if before[words] != after[words]} == {
-        words for words in before if words.endswith(spec)
-    }
+    changed = differ(before, digests_of(masked(spec), tmp_path / "run"))
+    assert changed == {words for words in before if words.endswith(spec)}
 
 
 def test_a_mask_that_is_not_there_is_said_before_anything_is_trained(tmp_path):
@@ -706,16 +571,15 @@ def test_a_mask_that_is_not_there_is_said_before_anything_is_trained(tmp_path):
 
 
 def test_settings_of_classifiers_decide_their_cells_and_no_others(tmp_path, mask):
-    def differ(**changes):
-        after = digests_of(masked(mask, **changes), tmp_path)
-        return {words for words in before if before[words] != after[words]}
+    def changed(**changes):
+        return differ(before, digests_of(masked(mask, **changes), tmp_path))
 
     before = digests_of(masked(mask), tmp_path)
     accuracies = {words for words in before if words.startswith("accuracy")}
-    assert differ(classifier={**MASKED["classifier"], "epochs": 3}) == accuracies
-    assert differ(task={**MASKED["task"], "way": 2, "shot": 1, "episodes": 7}) == set()
-    assert accuracies.isdisjoint(differ(adversary={**SETTINGS["adversary"], "steps": 4}))
-    assert differ(training={"epochs": 3}) == {words for words in before if words.startswith("pictures")}
+    assert changed(classifier={**MASKED["classifier"], "epochs": 3}) == accuracies
+    assert changed(task={**MASKED["task"], "way": 2, "shot": 1, "episodes": 7}) == set()
+    assert accuracies.isdisjoint(changed(adversary={**SETTINGS["adversary"], "steps": 4}))
+    assert changed(training={"epochs": 3}) == {words for words in before if words.startswith("pictures")}
 
 
 def test_a_classifier_of_classes_that_are_in_one_split_alone_is_refused(tmp_path):
@@ -745,15 +609,13 @@ def photographs(shared_data, tmp_path_factory):
     packed = dict(np.load(shared_data / "lfw_faces_84.npz"))
     root = tmp_path_factory.mktemp("photographs")
     people, counts = np.unique(packed["person"], return_counts=True)
-    people = iter(people[counts >= 5])
-    for split, count in (("train", 4), ("validation", 3), ("test", 6)):
-        for _ in range(count):
-            person = next(people)
-            folder = root / split / f"person-{person}"
-            folder.mkdir(parents=True)
-            for row in np.flatnonzero(packed["person"] == person)[:5]:
-                image = packed["blob"][packed["offset"][row] : packed["offset"][row + 1]].tobytes()
-                (folder / f"{row}.jpg").write_bytes(image)
+    splits = ["train"] * 4 + ["validation"] * 3 + ["test"] * 6
+    for split, person in zip(splits, people[counts >= 5], strict=False):
+        folder = root / split / f"person-{person}"
+        folder.mkdir(parents=True)
+        for row in np.flatnonzero(packed["person"] == person)[:5]:
+            start, end = packed["offset"][row : row + 2]
+            (folder / f"{row}.jpg").write_bytes(packed["blob"][start:end].tobytes())
     return root
 
 
@@ -771,14 +633,12 @@ def test_face_networks_find_faces_and_name_people_without_training(
     photographs, shared_data, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(DlibResNet, "load", Pixels)  # tests/networks/test_dlib_resnet.py has the network
-    episode = {"way": 2, "shot": 1, "queries": 1}
-    training = {**episode, "epochs": 1, "episodes_per_epoch": 1, "denoiser_depth": None}
-    training |= {f"validation_{key}": value for key, value in {**episode, "episodes": 2}.items()}
+    training = few_shot_settings(2, 1, 1, episodes_per_epoch=1, validation_episodes=2, denoiser_depth=None)
     adversary = {"steps": 0, "adaptive_steps": 0, "gallery": 3, "probes": 2, "copies": 1, "second": "dlib"}
     config = grid.parse(
         {
             "data": f"folder:{photographs}",
-            "task": {**episode, "sensitive": "class", "episodes": 2},
+            "task": {"way": 2, "shot": 1, "queries": 1, "sensitive": "class", "episodes": 2},
             "protections": ["blur:radius=9"],
             "learners": ["clean"],
             "training": training,
@@ -789,11 +649,7 @@ def test_face_networks_find_faces_and_name_people_without_training(
         }
     )
     run.run(config, tmp_path)
-    found = {
-        (one["cell"]["protection"], one["cell"]["attack"]): one["result"]
-        for one in records_of(tmp_path).values()
-        if one["kind"] == "attack"
-    }
+    found = results(tmp_path, "attack")
     blurred = ("blur:radius=9", "reidentify-static"), ("blur:radius=9", "reidentify-adaptive")
     assert set(found) == {("none", "reidentify-static"), *blurred}
     clear = found["none", "reidentify-static"]
@@ -825,11 +681,8 @@ def test_a_face_network_is_refused_on_grey_images_and_without_its_file(tmp_path)
 
 
 def test_where_one_label_determines_the_other_the_study_says_so(tmp_path):
-    settings = {**SETTINGS, "task": {**SETTINGS["task"], "target": "identity"}, "protections": []}
-    run.run(
-        grid.parse({**settings, "learners": ["clean"], "attacks": [], "pictures": 0}),
-        tmp_path,
-    )
+    task = {**SETTINGS["task"], "target": "identity"}
+    run.run(grid.parse({**FEW, "task": task, "protections": []}), tmp_path)
     assert json.loads((tmp_path / "study.json").read_text())["task"]["secret_is_task"] is True
 
 
@@ -855,6 +708,7 @@ def everybody(finished, tmp_path_factory):
 
 def test_who_restores_or_adapts_to_the_denoiser_adds_his_cells_and_repeats_no_other(finished, everybody):
     before = records_of(finished)
+    assert all(r["result"]["restored"] is None for r in before.values() if r["kind"] == "pictures")
     added = [record for name, record in records_of(everybody).items() if name not in before]
     new = [
         "reidentify-denoised-adaptive",
@@ -875,56 +729,36 @@ def test_who_restores_or_adapts_to_the_denoiser_adds_his_cells_and_repeats_no_ot
 
 
 @pytest.mark.parametrize(
-    ("spec", "restored"),
+    ("study", "words"),
     [
-        ("blur:radius=1", 3),  # without noise: gallery, probes and his own photographs, once each
-        ("dp-pix:cell=4,epsilon=3", 5),  # two copies of the gallery, probes, and two passes over his own
+        ("everybody", ['id="risk-title"', 'id="pictures-title"']),
+        ("kept", ["Each row speaks of one model alone"]),
+        ("learned", ["without a budget"]),
+        ("judged", ["face similarity"]),
     ],
 )
-def test_images_are_restored_again_only_where_noise_made_others_of_them(
-    tmp_path, monkeypatch, spec, restored
-):
-    settings = {**SETTINGS, "protections": [spec], "attacks": ["reidentify-restored-adaptive"]}
-    settings["adversary"] = {**SETTINGS["adversary"], "adaptive_steps": 5, "batch": 32}
-    config = grid.parse({**settings, "restoration": {"steps": 2, "batch": 4}})
-    calls, real = [], undo.Restorer.restore
-    monkeypatch.setattr(undo.Restorer, "restore", lambda *given: calls.append(given) or real(*given))
-    lab = Lab(config, cartoons(), tmp_path, Progress())
-    (cell,) = [each for each in kinds.cells(config) if each.kind == "attack" and each.protection == spec]
-    kinds.measure(lab, cell)
-    assert len(calls) == restored
-
-
-def test_the_report_reads_every_record_of_a_run(everybody, tmp_path):
-    directory = shutil.copytree(everybody, tmp_path / "run")
-    config = grid.parse(EVERYBODY)
-    study, records = report.load(directory)
-    assert len(records) == len(kinds.cells(config))
-    assert estimates.missing(study, records) == []
+def test_the_report_reads_every_record_of_a_run(study, words, request, tmp_path):
+    directory = shutil.copytree(request.getfixturevalue(study), tmp_path / "run")
+    results = report.load(directory)
+    assert len(results.records) == len(results.study["cells"])
+    assert results.missing == []
     page = report.write(directory).read_text(encoding="utf-8")
     assert "not in this report" not in page
-    for name in ("risk-title", "pictures-title"):
-        assert f'id="{name}"' in page
-
-
-def test_without_an_adversary_who_restores_no_picture_is_restored(finished):
-    pictures = [r["result"] for r in records_of(finished).values() if r["kind"] == "pictures"]
-    assert [one["restored"] for one in pictures] == [None] * 3
+    assert all(each in page for each in words)
 
 
 def test_with_folds_everybody_is_looked_for_once_on_what_was_trained_without_them(tmp_path, monkeypatch):
     unsplit = replace(cartoons(), splits={}, split_by="identity")
     monkeypatch.setattr(run.data, "load", lambda source, **settings: unsplit)
     settings = {
-        **SETTINGS,
-        **{"protections": ["pixelize:cell=4"], "attacks": ["reidentify-values"], "measures": []},
-        **{"learners": ["classifier-clean"], "tells": False, "pictures": 0},
-        "classifier": {"network": "conv4", "epochs": 1},
+        **{**FEW, "protections": ["pixelize:cell=4"], "attacks": ["reidentify-values"]},
+        **{"learners": ["classifier-clean"], "classifier": {"network": "conv4", "epochs": 1}},
         "task": {"target": "gender", "sensitive": "identity", "folds": 2},
     }
     settings.pop("training")
     prepared = run.prepare(grid.parse(settings))
-    study, records = report.load(run.run(prepared, tmp_path))
+    loaded = report.load(run.run(prepared, tmp_path))
+    study, records = loaded.study, loaded.records
     assert study["seeds"] == [0, 1]
     # Each fold is listed: its splits and its digest; every image is tested in one of them.
     folds = study["data"]["folds"]
@@ -933,7 +767,7 @@ def test_with_folds_everybody_is_looked_for_once_on_what_was_trained_without_the
     assert study["data"]["splits"] == {"test": len(unsplit)}
     trained = sorted((tmp_path / "models").glob("classifier-*.safetensors"))
     assert len(trained) == 2  # by the people of each fold
-    (risk,) = [each for (spec, _), each in estimates.risks(study, records).items() if spec != "none"]
+    (risk,) = [each for (spec, _), each in loaded.risks.items() if spec != "none"]
     results = [record.result for record in records if record.kind == "attack"]
     hits = risk.named[risk.classifier]
     assert len(hits.probes) == 24
@@ -941,7 +775,7 @@ def test_with_folds_everybody_is_looked_for_once_on_what_was_trained_without_the
     assert risk.chance == pytest.approx(1 / 12)
     scores = [score for each in results for score in each.scores if score.classifier == risk.classifier]
     assert risk.top1.value == pytest.approx(sum(sum(score.hits) for score in scores) / (24 * 3))
-    accuracy = estimates.accuracies(study, records)["none", "classifier-clean"]
+    accuracy = loaded.accuracies["none", "classifier-clean"]
     clear = [record for record in records if record.cell.protection == "none"]
     named = [record.result for record in clear if record.kind == "accuracy"]
     assert sum(each.images for each in named) == len(unsplit)

@@ -18,7 +18,7 @@ from sfumato.data.labelled import Label, LabelledImages
 from sfumato.study import cells as kinds
 from sfumato.study import grid
 from sfumato.study.cells import Cell
-from sfumato.study.choose import estimates
+from sfumato.study.choose.figures import classifier_in_words
 from sfumato.study.lab.lab import Lab, Progress
 from sfumato.study.measure import attack
 
@@ -216,5 +216,5 @@ def test_of_too_many_training_images_some_people_are_learned_from(
 
 
 def test_a_classifier_on_means_is_named_in_words():
-    assert estimates.classifier_in_words("plda, on 4x4 means") == "PLDA classifier, on 4x4 means"
-    assert estimates.classifier_in_words("rbf") == "Gaussian-kernel SVM classifier"
+    assert classifier_in_words("plda, on 4x4 means") == "PLDA classifier, on 4x4 means"
+    assert classifier_in_words("rbf") == "Gaussian-kernel SVM classifier"

@@ -67,7 +67,7 @@ class CampaignConfig:
 class Pair:
     """The files of an original and of its reconstruction by an attack on `model`, or on another group.
 
-    `true_class`: what the original shows, a class or a person. Options and decoys are drawn within a source.
+    `true_class`: the content of the original, a class or a person. Options and decoys are of one source.
     """
 
     original: Path
@@ -81,7 +81,7 @@ class Pair:
 class Item:
     """One question, with the answers offered in addition to "cannot tell".
 
-    `key` and `images` are its name on a page, which tells nothing, and what it shows, as files of a campaign.
+    `key` is its name on a page, which tells nothing, and `images` are the files of a campaign that it shows.
     """
 
     pair: Pair

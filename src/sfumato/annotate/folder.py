@@ -1,7 +1,7 @@
 """A campaign in a folder: one page for each annotator, and the answers that came back.
 
-campaign.json     the questions with their right answers, for whoever runs the campaign alone
-images/           what the questions show, as pixels only, so that questions cannot change later
+campaign.json     the questions with their right answers, for the operator of the campaign alone
+images/           the pictures of the questions, as pixels only, so that questions cannot change later
 annotator-N.html  the page of one annotator: whole in one file, which loads nothing from anywhere
 answers/          the files that annotators save and send back belong here; proxies write theirs
 """
@@ -131,7 +131,7 @@ class Campaign:
     """An existing campaign: its questions `config`, and its `items` by their numbers, from 1."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open a campaign; ArtefactError for what is none, or is damaged."""
+        """Open a campaign; ArtefactError for another folder, or a damaged file."""
         self.path = Path(path)
         file = self.path / "campaign.json"
         if not file.is_file():
@@ -169,7 +169,7 @@ class Campaign:
         return found
 
     def add_proxies(self, answers: Mapping[str, Mapping[int, str]]) -> None:
-        """Write the answers of recognisers, by name and item; DataError where people, or they, answered."""
+        """Write the answers of recognisers, by name and item; DataError if people, or they, answered."""
         if self._files and self.kind == PEOPLE:
             raise DataError(
                 f"{self.path}: people have answered here ({len(self._files)} files), and proxies never share "
@@ -229,5 +229,5 @@ class Campaign:
         for one in file.answers:
             offered = [*self.items[self._numbers[one.item]].options, CANNOT_TELL]
             if one.answer not in offered:
-                raise DataError(f"{path}: {one.answer!r} is none of {', '.join(offered)}: {_AGAIN}")
+                raise DataError(f"{path}: {one.answer!r} is not among {', '.join(offered)}: {_AGAIN}")
         return file

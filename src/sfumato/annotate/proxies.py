@@ -93,7 +93,7 @@ def by_encoder(path: Path, *, threshold: float) -> Proxy:
 def fill(campaign: Campaign, proxies: Sequence[Proxy]) -> None:
     """Let proxies answer every item of a campaign, all of them or none.
 
-    DataError where people or one of these proxies answered before, or one needs images of another size.
+    DataError if people or one of these proxies answered before, or one needs images of another size.
     """
     if not proxies:
         raise ConfigError("no proxies: name at least one recogniser (the paper asks 5 people)")

@@ -6,21 +6,20 @@ code that makes them: a gallery brings a function for that. Studies and audits o
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sfumato.attack import plda, reidentify
-from sfumato.attack.faces import Recognisers
-from sfumato.attack.fusion import fuse, standardise
-from sfumato.attack.reidentify import Guesses, Recogniser
+from sfumato.attack.reidentify import Guesses, Recogniser, Recognisers
 from sfumato.attack.saturation import Training
-from sfumato.attack.table import Table, by_table
+from sfumato.attack.sets import Table, by_table
 from sfumato.dp.naming import MOST_OUTPUTS
 
 GALLERY, PROBES, OTHERS, RESTORED = range(1, 5)  # streams of noise: whose photographs are released
+MOST = 10  # adversaries in a sum, with repetitions
 _LEARNED = 20_000  # releases at most to learn from
 _REDRAWN = 8  # releases of each photograph that a table counts
 
@@ -138,8 +137,8 @@ def by_images(
         drawn = [see(each) for each in gallery.releases(known, GALLERY, config.copies)]
         known, names = torch.cat(drawn), names.repeat(len(drawn))
         landmarks = None if landmarks is None else landmarks.repeat(len(drawn), 1, 1)
-    faces = recognisers.find(asked)
-    cut, cut_asked = recognisers.cut(known, landmarks), recognisers.cut(asked, faces and faces.landmarks)
+    faces, rate = recognisers.find(asked)
+    cut, cut_asked = recognisers.cut(known, landmarks), recognisers.cut(asked, faces)
     if adaptive and config.adaptive_steps:
         shown = lru_cache(1)(lambda number: see(gallery.release(gallery.others, OTHERS, number)))
         # Further training may spoil a recogniser: an adversary keeps the better one.
@@ -149,42 +148,81 @@ def by_images(
     embedded = {words: (each.embed(cut), each.embed(cut_asked)) for words, each in networks.items()}
     if (second := recognisers.second) is not None and landmarks is not None and faces is not None:
         theirs = second.embed(second.cut(known, landmarks))
-        embedded[", by dlib"] = theirs, second.embed(second.cut(asked, faces.landmarks))
+        embedded[", by dlib"] = theirs, second.embed(second.cut(asked, faces))
     named = {
         words: reidentify.reidentify(theirs, names, probes, weight=weight)
         for words, (theirs, probes) in embedded.items()
     }
     if ", by dlib" in named:
-        named[", by both networks"] = tuple(map(_add, named[""], named[", by dlib"]))
+        named[", by both networks"] = tuple(
+            replace(one, similarities=standardise(one.similarities) + standardise(other.similarities))
+            for one, other in zip(named[""], named[", by dlib"], strict=True)
+        )
     return Compared(
         guesses=[
             replace(one, classifier=one.classifier + end) for end, all_ in named.items() for one in all_
         ],
         names=names,
-        verify=tuple(_cosines(*pair) for pair in embedded.values()),
-        faces=faces and faces.rate,
+        verify=tuple(partial(_cosines, *pair) for pair in embedded.values()),
+        faces=rate,
         trained={f"recogniser{words}": each.trained for words, each in networks.items() if each.trained},
     )
 
 
-def _cosines(gallery: Tensor, probes: Tensor) -> See:
-    return lambda rows: probes[rows] @ gallery.T
-
-
-def _add(one: Guesses, other: Guesses) -> Guesses:
-    """Add the similarities of two networks, on one scale."""
-    return replace(one, similarities=standardise(one.similarities) + standardise(other.similarities))
+def _cosines(gallery: Tensor, probes: Tensor, rows: Tensor) -> Tensor:
+    return probes[rows] @ gallery.T
 
 
 def choose(
-    guesses: Mapping[str, Guesses], truth: Tensor, *, most: int
-) -> tuple[Guesses, tuple[list[str], list[str]]]:
-    """Name each half of the people by those adversaries who name most of the other half, `most` of them.
+    guesses: Mapping[str, Guesses], truth: Tensor, *, most: int = MOST
+) -> tuple[Guesses, tuple[list[str], ...]]:
+    """Name each half of the people by at most `most` adversaries, chosen on the other half.
 
-    One is the strongest; of several the scores are added, see fusion. Returns their names for the first,
-    third, ... person, and for the others.
+    One is the strongest; of several the scores are added (Caruana et al. 2004, "Ensemble selection from
+    libraries of models"): each time the one is added whose addition names most, also again, with more weight.
+    Returns their names for the first, third, ... person, and for the others.
     """
     identities, names = next(iter(guesses.values())).identities, list(guesses)
-    fusion = fuse(torch.stack([each.similarities for each in guesses.values()]), identities, truth, most=most)
-    first, second = ([names[number] for number in chosen] for chosen in fusion.members)
-    return Guesses("fusion", identities, fusion.similarities), (first, second)
+    similarities = torch.stack([each.similarities for each in guesses.values()])  # (k, m, I)
+    first = torch.isin(truth, truth.unique()[::2])
+    right = torch.searchsorted(identities, truth)
+    members, total = [], similarities.new_zeros(similarities.shape[1:], dtype=torch.float64)
+    for half in (first, ~first):
+        # Without a second half, adversaries cannot be compared.
+        chosen = _choose(similarities[:, ~half], right[~half], most) if (~half).any() else [0]
+        total[half] = similarities[chosen][:, half].double().mean(0)
+        members.append([names[number] for number in chosen])
+    return Guesses("fusion", identities, total), (members[0], members[1])
+
+
+def standardise(similarities: Tensor) -> Tensor:
+    """Scale each probe's similarities to mean 0 and deviation 1; 0 if all are equal. (m, I) -> (m, I)."""
+    similarities = similarities.double()
+    centred = similarities - similarities.mean(1, keepdim=True)
+    # Relative to the largest: equal log-likelihood ratios leave rounding.
+    largest = similarities.abs().amax(1, keepdim=True)
+    spread = centred.square().mean(1, keepdim=True).sqrt()
+    return torch.where(spread > 1e-9 * largest, centred / spread.clamp(min=1e-300), 0.0)
+
+
+def _choose(similarities: Tensor, right: Tensor, most: int) -> list[int]:
+    """Choose the members of (k, m, I) whose sum names most probes; `right` is the true column."""
+    chosen: list[int] = []
+    best, total = (0.0, 0.0), similarities.new_zeros(similarities.shape[1:], dtype=torch.float64)
+    while len(chosen) < most:
+        merits = [_merit(total + member, right) for member in similarities]
+        number = max(range(len(merits)), key=lambda each: merits[each])  # the first of equal ones
+        if chosen and merits[number] <= best:
+            break
+        best = merits[number]
+        total = total + similarities[number]
+        chosen.append(number)
+    return chosen
+
+
+def _merit(similarities: Tensor, right: Tensor) -> tuple[float, float]:
+    """Return the share of probes named correctly, and the mean reciprocal rank to break ties."""
+    own = similarities.gather(1, right[:, None])
+    above, equal = (similarities > own).sum(1), (similarities == own).sum(1)
+    ranks = above + (equal + 1).double() / 2
+    return (ranks <= 1).double().mean().item(), (1 / ranks).mean().item()

@@ -5,10 +5,12 @@ their own photographs in the same way (adaptive) is stronger (McPherson, Shokri 
 one to fear. Both are the same code on different images: the caller passes released images.
 """
 
+import copy
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,10 +21,11 @@ from torch.nn import functional
 from sfumato.attack.plda import PLDA, principal_components
 from sfumato.attack.saturation import Training, Validation, check_bounds, hold_out, train
 from sfumato.base.hardware import autocast, device_of, resolve, to_device
+from sfumato.data.labelled import draw_rows
 from sfumato.dp.naming import MOST_OUTPUTS
 from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
 from sfumato.images import to_float
-from sfumato.networks import Conv4, MobileFaceNet
+from sfumato.networks import MTCNN, Conv4, DlibResNet, MobileFaceNet, align
 from sfumato.networks.weights import initial_weights
 
 # Public face recognisers, and the (height, width) of their input, which are aligned faces.
@@ -32,6 +35,7 @@ RECOGNISERS = ("conv4", *FACE_NETWORKS)
 FEATURE_ADVERSARIES = ("discriminant", "network")
 
 _EMBED_BATCH = 256
+_FRAMING = 300  # photographs that show the usual place of faces
 _COSINE_SCALE = 16.0  # large enough that a wrong identity can get a probability near 0
 _VALIDATED = 256  # photographs of held-out people that decide when to stop
 _FEW_NUMBERS = 80  # dimensions for linear classifiers and discriminants fitted on a gallery alone
@@ -399,3 +403,102 @@ def log_posteriors(
     found = fitted.predict_proba(test_features.double().numpy())
     # No probability is 0: a class that a softmax rounded to 0 is only last in the list.
     return torch.from_numpy(np.log(np.maximum(found, np.finfo(np.float64).tiny)))
+
+
+@dataclass(frozen=True)
+class Found:
+    """The face found on each photograph."""
+
+    landmarks: Tensor  # (N, 5, 2) x, y; see networks.align
+    seen: Tensor  # (N,) bool, whether the detector found a face; if not, the landmarks are the usual ones
+
+    @property
+    def rate(self) -> float:
+        """The share of photographs on which a face was found."""
+        return self.seen.double().mean().item()
+
+
+class FaceFinder:
+    """Finds the face in the middle of a photograph. State: a detector, and the usual position of a face."""
+
+    def __init__(self, detector: MTCNN, photographs: Tensor) -> None:
+        """Learn the usual position from (N, 3, H, W) uint8 clean photographs, framed like those to attack."""
+        self._detector = detector
+        landmarks, seen = self._detect(photographs)
+        if not seen.any():
+            raise DataError(
+                f"no face was found on any of {len(photographs)} clean photographs: a face network cannot "
+                "recognise people on them; use recogniser: conv4"
+            )
+        self._usual = landmarks[seen].median(0).values  # (5, 2)
+
+    def find(self, photographs: Tensor) -> Found:
+        """Find the face on each of (N, 3, H, W) uint8 photographs, clean or released."""
+        landmarks, seen = self._detect(photographs)
+        return Found(torch.where(seen[:, None, None], landmarks, self._usual), seen)
+
+    def _detect(self, photographs: Tensor) -> tuple[Tensor, Tensor]:
+        """Detect (N, 5, 2) landmarks, zero without a face, and (N,) whether there is a face."""
+        landmarks = torch.zeros(len(photographs), 5, 2)
+        seen = torch.zeros(len(photographs), dtype=torch.bool)
+        for row, faces in enumerate(self._detector.detect(photographs)):
+            subject = faces.central(photographs.shape[2], photographs.shape[3])
+            if subject is not None:
+                landmarks[row], seen[row] = faces.landmarks[subject], True
+        return landmarks, seen
+
+
+@dataclass
+class Recognisers:
+    """The networks by which an adversary recognises people. State: faces and networks found so far."""
+
+    config: AdversaryConfig
+    photographs: Tensor  # (N, C, H, W) uint8, of other people
+    people: Tensor  # (N,) who is on them
+    encoder: Callable[[], nn.Module]  # makes the first network
+    how: dict[str, Any] = field(default_factory=dict)  # device and progress of trainings
+
+    @cached_property
+    def second(self) -> DlibResNet | None:
+        """A second public network, which is not trained; None if they have one alone."""
+        return None if self.config.second is None else DlibResNet.load()
+
+    @cached_property
+    def _finder(self) -> FaceFinder | None:
+        if self.config.detector is None:
+            return None
+        framing = self.photographs[draw_rows(self.people, _FRAMING, seed=0)]
+        return FaceFinder(MTCNN.load(self.config.detector), framing)
+
+    @cached_property
+    def _landmarks(self) -> Tensor | None:
+        return self.find(self.photographs)[0]
+
+    def find(self, images: Tensor) -> tuple[Tensor | None, float | None]:
+        """Find the landmarks of faces on images, and the share found; None if the recogniser needs none."""
+        if self._finder is None:
+            return None, None
+        found = self._finder.find(images)
+        return found.landmarks, found.rate
+
+    def cut(self, images: Tensor, landmarks: Tensor | None) -> Tensor:
+        """Make the input of the recogniser: whole images, or the faces at those landmarks."""
+        if landmarks is None:
+            return images
+        return align(images, landmarks, FACE_NETWORKS[self.config.recogniser][1])
+
+    def train(
+        self, seed: int, static: Recogniser | None = None, seen: Callable[[int], Tensor] | None = None
+    ) -> Recogniser:
+        """Train on clear photographs; or `static` further, on the same ones as `seen` in each pass."""
+        config, encoder = self.config, self.encoder() if static is None else copy.deepcopy(static.encoder)
+        if static is not None:
+            config = replace(config, steps=config.adaptive_steps)
+        elif not config.steps:
+            return Recogniser(encoder).to(self.how.get("device"))
+        clear = self.cut(self.photographs, self._landmarks)
+
+        def faces(number: int) -> Tensor:
+            return clear if seen is None else self.cut(seen(number), self._landmarks)
+
+        return train_recogniser(faces, self.people, config, encoder=encoder, seed=seed, **self.how)

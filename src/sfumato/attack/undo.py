@@ -10,12 +10,14 @@ Source of the inverter: Dosovitskiy & Brox 2016, Sec. 3; Osia et al. 2018 (docs/
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.attack import saturation
+from sfumato.attack.ensemble import RESTORED
 from sfumato.attack.saturation import Training, Validation, check_bounds, hold_out
 from sfumato.base.hardware import autocast, device_of, resolve, to_device
 from sfumato.data.labelled import draw_rows
@@ -141,6 +143,34 @@ class Inverter(Undoer):
                 f"features of {received.shape[1]} numbers: this decoder was trained on features of "
                 f"{len(self.mean)}: train one on such features"
             )
+
+
+def train(
+    release: Callable[[Tensor, int, int], Any],
+    photographs: Tensor,
+    people: Tensor,
+    config: RestorationConfig | InversionConfig,
+    seed: int,
+    how: dict[str, Any],
+) -> Undoer:
+    """Train a network that undoes a protection, on (N, C, H, W) uint8 photographs of (N,) other people.
+
+    For `release` see ensemble.Gallery; `how` has the device and the progress.
+    """
+    how = {**how, "people": people, "seed": seed}
+    if isinstance(config, InversionConfig):
+        return train_inverter(release(photographs, RESTORED, 0).vectors(), photographs, config, **how)
+
+    def show(batch: Tensor, step: int) -> Tensor:
+        shown: Tensor = release(batch, RESTORED, step).images()
+        return shown
+
+    return train_restorer(photographs, show, config, **how)
+
+
+def undo(undoer: Undoer, released: Any) -> Tensor:
+    """Undo a release as well as a network can. -> (N, C, H, W) uint8."""
+    return undoer.restore(released.images() if isinstance(undoer, Restorer) else released.vectors())
 
 
 def train_restorer(

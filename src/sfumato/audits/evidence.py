@@ -4,15 +4,26 @@ It states figures and their limits. Whether they are low enough is a legal quest
 """
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple, get_args
 
-from sfumato.audits.findings import Finding, Kind, Report, Risk, Table, Verdict, interval
+from sfumato.audits.findings import Finding, Kind, Report, Risk, Table, Verdict, interval, worst_of
+from sfumato.base.proportions import over_people
 from sfumato.dp.guarantee import round_up
 from sfumato.errors import ConfigError
-from sfumato.study.choose.estimates import percent
+from sfumato.protect.naming import bound_naming
+from sfumato.study.choose.figures import Estimate, cell_name, estimate_of, learner_in_words, percent
+from sfumato.study.choose.recommend import as_protection, describe_proof, what_leaves
+from sfumato.study.choose.results import Results
+from sfumato.study.hits import join
+from sfumato.study.measure.results import Proved
+from sfumato.study.records import Record
+from sfumato.study.vocabulary import ATTACKS
 
 THRESHOLD = 0.09
 """The probability of re-identification that EMA Policy 0070 and Health Canada (PRCI) accept, 1 in 11."""
@@ -33,10 +44,31 @@ _UNTESTED = (
     ("Times, places, devices and accounts that travel with a release", "depends on the service"),
     ("Searches of the internet and inquiries", "no public source is asked"),
 )
+_TRUSTED = "Nobody is trusted but the device that holds the originals."
 _LIMITS = (
     "An adversary whom nobody has thought of yet may find more, up to the proof.",
     "The figures hold for these people, these images and these adversaries; other data give others.",
     "The worst of many people is partly bad luck: with few tries for each person it looks too high.",
+)
+_FALSE_ALARMS, _ACCEPTED = 0.01, "tar_at_far_1e-2"  # at which pairs and sets are accepted as one person's
+_ANY = (1, 1, 1)  # a shape, on which no recorded bound depends
+_RECORDED = {
+    "attack": "Naming from one release",
+    "many": "Naming and linking from many releases",
+    "tells": "Inference of every label of the data",
+    "inference": "Inference of attributes that must stay hidden",
+    "reconstruction": "Reconstruction of the original image",
+    "proved": "Proof",
+}
+_INTRUDER = (
+    "The recipient, or anybody who copies releases. They know the protection, its settings and files. They "
+    "hold named photographs or releases of the people they look for, and of others to learn from. With "
+    "several releases they know that these show one person."
+)
+_BY_TABLE = (
+    "The study recommends this release only if the device looks queries up in an answer table: then they "
+    "never leave, and the figures hold for the few images that are enrolled. All figures here are for "
+    "releases that are sent."
 )
 _Pairs = tuple[tuple[str, str], ...]
 
@@ -68,13 +100,179 @@ def of_audit(report: Report) -> Case:
         roles=(
             ("Audited", f"{report.subject}. {report.sentence}"),
             ("Recipient", "Not a part of this audit: the controller names it."),
-            ("Intruder", f"{_capital(intruders)}."),
+            ("Intruder", f"{intruders[:1].upper()}{intruders[1:]}."),
         ),
         risks=report.risks,
         proof=" ".join(proofs) or "Nothing is proved: other adversaries may find more.",
         untested=tuple((sentence, "a limit of this audit") for sentence in report.limits),
         origin=report.origin,
     )
+
+
+def read_case(results: Results, path: Path, *, protection: str | None, threshold: float = THRESHOLD) -> Case:
+    """The evidence on one setting of a study, by its spec; None: the recommended one.
+
+    `path` is of the folder or file that they were read from, `threshold` for the command of the report.
+    """
+    study, advice = results.study, results.advice
+    recommended = advice.setting.protection if advice.setting else None
+    spec = protection or recommended
+    if spec is None:
+        near = f", such as {quote(advice.nearest.protection)}, the nearest" if advice.nearest else ""
+        raise ConfigError(f"{advice.headline}: name a setting with --protection{near}")
+    if spec not in study["protections"]:
+        names = ", ".join(study["protections"])
+        raise ConfigError(f"--protection {spec}: the study has {names}: name one of these")
+    mine = [record for record in results.records if record.cell.protection == spec]
+    proof, data = results.proofs.get(spec), study["data"]
+    counted = [record.result.identities for record in mine if record.kind == "attack"]
+    people = max(counted, default=proof.people if proof else None)
+    _, height, width = data["shape"]
+    tested = (
+        f"{people or 'Uncounted'} people on {data['splits']['test']:,} test images, of {data['images']:,} "
+        f"images of {width} x {height} pixels ({data['source']}). Adversaries learn from others."
+    )
+    file = path / "study.json" if path.is_dir() else path
+    options = f"--protection {quote(spec)} --threshold {threshold:g}"
+    used = [record for record in mine if record.kind in (*_RECORDED, "accuracy")]
+    return Case(
+        subject=f"Releases by {spec}, in the study “{study['title']}”",
+        roles=(
+            ("Device", "Holds the original images, protects each and sends the release. Trusted."),
+            ("Release", " ".join(what_leaves(spec)) or spec),
+            ("Recipient", f"A service that learns {study['task']['target']}. It sees every release."),
+            ("Intruder", _INTRUDER),
+            ("Tested on", tested),
+            *([("Condition", _BY_TABLE)] if advice.by_table and spec == recommended else []),
+        ),
+        risks=(
+            *_of_many(results, mine, proof, spec),
+            *_of_one(results, mine, proof, spec),
+            *_of_labels(results, mine, people),
+        ),
+        proof=describe_proof(proof),
+        utility=_utility(results, spec),
+        untested=tuple(_list_gaps(results, mine, spec)),
+        origin=(
+            ("command, with the file of the study", f"sfumato study run {study['name']}.yaml"),
+            ("command", f"sfumato study report {quote(path.name)} --for dpo {options}"),
+            (file.name, hashlib.sha256(file.read_bytes()).hexdigest()),
+            ("data", data.get("digest", "–")),
+            ("versions", ", ".join(f"{name} {number}" for name, number in study.get("versions", {}).items())),
+            *((record.name, record.digest) for record in used),
+        ),
+    )
+
+
+def _source(mine: Iterable[Record], kind: str, which: str | None = None) -> str:
+    """How the digests of the records of one figure begin, a seed each."""
+    wanted = [record for record in mine if record.kind == kind and which in (None, *record.cell.which)]
+    return ", ".join(record.digest[:12] for record in wanted)
+
+
+def _bound(proof: Proved | None, prior: float, releases: int) -> float | None:
+    """The most that anybody names, on average, if a guess is right with this chance; None for no proof."""
+    if proof is None:
+        return None
+    stated = bound_naming(as_protection(proof), _ANY, prior=prior, releases=releases).chance
+    recorded = [each.at_most for each in proof.naming if each.candidates * prior <= 1 + 1e-9]
+    least = min([stated, *(recorded if releases == 1 else [])])
+    return least if least < 1 else None
+
+
+def _accepts(secret: str, releases: int, share: float, words: str, **known: Any) -> Risk:
+    """How often somebody accepts what is one person's, if each person is one trial."""
+    rate = Estimate(share, *over_people([share] * known["people"], [1.0] * known["people"]), seeds=1)
+    adversary = f"{words} as one person's, with 1 in 100 false alarms"
+    return Risk("linkability", secret, releases, adversary, rate, _FALSE_ALARMS, **known)
+
+
+def _of_many(results: Results, mine: Sequence[Record], proof: Proved | None, spec: str) -> Iterable[Risk]:
+    """Naming, linking two services and recognising, from several releases."""
+    curve = results.curves.get(spec)
+    every = [point for record in mine if record.kind == "many" for point in record.result.points]
+    for n in RELEASES:
+        point, points = curve and curve.after(n), [each for each in every if each.releases == n]
+        if not point:
+            continue
+        panel, chance, secret = round(1 / point.chance), point.chance, results.study["task"]["sensitive"]
+        chosen = " or ".join(dict.fromkeys(name for each in points for name in each.chosen))
+        known: dict[str, Any] = {"people": len(point.hits.probes), "source": _source(mine, "many")}
+        worst = worst_of([rate for each in points for rate in each.named])
+        worst["proved"] = _bound(proof, chance, n)
+        words = f"adversary who knows earlier releases of {panel} people at a time ({chosen})"
+        yield Risk("singling out", secret, n, words, point.named, chance, **known, **worst)
+        worst = worst_of([rate for each in points for rate in each.linked])
+        words = f"adversary who links the labels of two services, {panel} people at a time"
+        yield Risk("linkability", secret, n, words, point.linked, chance, **known, **worst)
+        yield _accepts(secret, n, point.accepted, "adversary who accepts a set", **known)
+
+
+def _of_one(results: Results, mine: Sequence[Record], proof: Proved | None, spec: str) -> Iterable[Risk]:
+    """Naming and verification by every attack of the study, and the attributes that it wants hidden."""
+    for (protection, name), risk in {**results.risks, **results.inferences}.items():
+        if protection != spec:
+            continue
+        record, rates = "inference" if risk.infers else "attack", risk.strongest.rates
+        known: dict[str, Any] = {"people": len(rates), "source": _source(mine, record, name)}
+        known |= worst_of(rates)
+        if risk.infers:
+            yield Risk("inference", name, 1, risk.adversary, risk.top1, risk.chance, **known)
+            continue
+        secret, bound = results.study["task"]["sensitive"], _bound(proof, risk.chance, 1)
+        yield Risk("singling out", secret, 1, risk.adversary, risk.top1, risk.chance, proved=bound, **known)
+        found = [each.result for each in mine if each.kind == record and name in each.cell.which]
+        accepted = [getattr(result, _ACCEPTED, None) for result in found]
+        if None not in accepted:
+            share = statistics.fmean(rate or 0.0 for rate in accepted)
+            words = f"{ATTACKS[name].words}, who accepts a photograph and a release"
+            yield _accepts(secret, 1, share, words, people=known["people"], source=known["source"])
+
+
+def _of_labels(results: Results, mine: Sequence[Record], people: int | None) -> Iterable[Risk]:
+    """Every other label of the data: the task's own is there on purpose, the secret has adversaries above."""
+    told = [record.result.labels for record in mine if record.kind == "tells"]
+    known: dict[str, Any] = {"people": people, "source": _source(mine, "tells")}
+    for label in dict.fromkeys(label for labels in told for label in labels):
+        found = [labels[label] for labels in told if label in labels]
+        if label not in (results.study["task"]["target"], results.study["task"].get("sensitive")):
+            counted = join([each.counted for each in found], folds=results.folds)
+            adversary = f"textbook classifier ({found[0].adversary})"
+            rate, guess = estimate_of(counted), statistics.fmean(each.guessing for each in found)
+            known["images"] = sum(each.images for each in found)
+            yield Risk("inference", label, 1, adversary, rate, guess, **known)
+
+
+def _utility(results: Results, spec: str) -> tuple[tuple[str, str], ...]:
+    """The accuracy of each learner, between clear images and guessing."""
+    sources = ((f"{results.study['task']['target']} from releases", spec), ("from clear images", "none"))
+    rows = [
+        (f"{words}, {learner_in_words(learner)}", interval(rate))
+        for words, wanted in sources
+        for (protection, learner), rate in results.accuracies.items()
+        if protection == wanted
+    ]
+    chance = results.guessing
+    return (*rows, ("guessing", percent(chance))) if chance is not None and rows else (*rows,)
+
+
+def _list_gaps(results: Results, mine: Sequence[Record], spec: str) -> Iterable[tuple[str, str]]:
+    """The kinds of records, adversaries and cells that the study lacks, and why."""
+    held = {record.kind for record in mine}
+    yield from ((words, "no record in this study") for kind, words in _RECORDED.items() if kind not in held)
+    left_out = results.not_tried_on(spec)
+    for name, attack in ATTACKS.items():
+        if name not in {record.cell.attack for record in mine}:
+            reason = "the study leaves it out" if name in left_out else "it cannot look at such a release"
+            yield f"The {attack.words} ({name})", reason
+    curve = results.curves.get(spec)
+    for n in RELEASES if curve else ():
+        if curve and curve.after(n) is None:
+            able = f"{curve.enough.get(n, 0)} of {curve.able} people have enough pictures"
+            yield f"Naming from {n} releases", "fewer name too many already" if curve.stopped else able
+    cells = {cell_name(each) for each in results.study["cells"] if each["cell"]["protection"] == spec}
+    for cell in sorted(cells & {*results.missing}):
+        yield f"Record {cell}", "missing: the run is not finished"
 
 
 class _Judgement(NamedTuple):
@@ -92,8 +290,6 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
     """Judge the risks of a case by a threshold, and list the gaps.
 
     A risk is below the threshold only if the upper ends of all its intervals are.
-
-    Raises ConfigError: the threshold is not between 0 and 1.
     """
     if not 0 < threshold < 1:
         raise ConfigError(f"--threshold {threshold:g}: between 0 and 1, such as {THRESHOLD}")
@@ -104,10 +300,9 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
         for n in counts
     }
     missing = [key for key, each in judged.items() if each.verdict == "not measured"]
-    gaps = [(f"{_capital(kind)} from {_count(n)}", "no figure") for kind, n in missing]
+    gaps = [(f"{kind.capitalize()} from {_count(n)}", "no figure") for kind, n in missing]
     with _CLAUSES.open(encoding="utf-8", newline="") as file:
         heading, *clauses = csv.reader(file)
-    first = "Nobody is trusted but the device that holds the originals."
     use = "The use that is left of the releases." if case.utility else "It was not measured."
     ask = "The questions are in our words. The table finds figures; it claims no conformity."
     repeat = "Repeat it when the protection, the data or the known attacks change."
@@ -117,7 +312,7 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
         "gives no legal opinion: the controller decides if the releases are still personal data."
     )
     findings = (
-        _section("Recipient and intruder", first, ("who", "role and knowledge"), case.roles),
+        _section("Recipient and intruder", _TRUSTED, ("who", "role and knowledge"), case.roles),
         _show_all(case.risks, judged),
         *(_find(kind, case.risks, judged, threshold) for kind in _KINDS),
         _section("Proof", case.proof),
@@ -134,7 +329,7 @@ def _section(
     title: str, sentence: str, columns: Sequence[str] = (), rows: Sequence[Sequence[str]] = ()
 ) -> Finding:
     table = Table(tuple(columns), tuple(map(tuple, rows))) if rows else None
-    return Finding(_name(title), title, None, sentence, table)
+    return Finding(title.lower().replace(" ", "-"), title, None, sentence, table)
 
 
 def _judge(risks: Sequence[Risk], threshold: float) -> _Judgement:
@@ -170,7 +365,7 @@ def _summarise(judged: _Judged) -> str:
         for (kind, n), each in judged.items():
             if each.verdict == verdict:
                 begun = f"{parts[kind]}, " if kind in parts else f"{kind} "
-                parts[kind] = begun + _join(f"from {_count(n)}", each.figure)
+                parts[kind] = begun + f"from {_count(n)}: {each.figure}".removesuffix(": ")
         sentences += [f"{words}: {'; '.join(parts.values())}."] if parts else []
     return " ".join(sentences)
 
@@ -180,7 +375,8 @@ def _show_all(risks: Sequence[Risk], judged: _Judged) -> Finding:
     rows = []
     for kind in _KINDS:
         worst = [risk.worst for risk in risks if risk.kind == kind and risk.worst is not None]
-        cells = (_join(judged[kind, n].verdict, judged[kind, n].figure) for n in RELEASES)
+        of_kind = (judged[kind, n] for n in RELEASES)
+        cells = (f"{each.verdict}: {each.figure}".removesuffix(": ") for each in of_kind)
         rows.append((kind, *cells, _show(percent, max(worst, default=None))))
     sentence = "The highest figure of all adversaries; for inference the share beyond guessing."
     columns = ("risk", *(f"from {_count(n)}" for n in RELEASES), "worst person")
@@ -202,7 +398,8 @@ def _find(kind: Kind, risks: Sequence[Risk], judged: _Judged, threshold: float) 
         words += "beyond the control, (right - control) / (1 - control)."
     table = _tabulate(mine, beyond) if mine else None
     figures = {"threshold": threshold, "verdicts": {str(n): each.verdict for n, each in verdicts.items()}}
-    return Finding(_name(kind), _capital(kind), verdict, words, table, figures=figures)
+    section = _section(kind.capitalize(), words)
+    return replace(section, verdict=verdict, table=table, figures=figures)
 
 
 def _tabulate(risks: Sequence[Risk], beyond: bool) -> Table:
@@ -231,17 +428,5 @@ def _show(words: Callable[[Any], str], value: Any) -> str:
     return "–" if value is None else words(value)
 
 
-def _join(words: str, figure: str) -> str:
-    return f"{words}: {figure}" if figure else words
-
-
 def _count(releases: int) -> str:
     return f"{releases} release{'s' * (releases != 1)}"
-
-
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
-
-
-def _name(title: str) -> str:
-    return title.lower().replace(" ", "-")

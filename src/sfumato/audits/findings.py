@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sfumato import study
 from sfumato.base.files import whole
 from sfumato.errors import needs_extra
-from sfumato.study.choose.estimates import Estimate, percent
+from sfumato.study.choose.figures import Estimate, percent
 from sfumato.study.hits import over_half
 
 if TYPE_CHECKING:
@@ -185,9 +185,8 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def write_page(report: Report, path: str | os.PathLike[str]) -> Path:
     """Write the report as one page, whole or not at all. Raises as `as_page`."""
-    page = as_page(report)
     with whole(Path(path)) as temporary:
-        temporary.write_text(page, encoding="utf-8", newline="")
+        temporary.write_text(as_page(report), encoding="utf-8", newline="")
     return Path(path)
 
 

@@ -17,7 +17,7 @@ from sfumato.attack.membership import TABLE, VIEWS, Galleries, Membership
 from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, quiet, shown
 from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError, DataError
-from sfumato.study.choose.estimates import Estimate
+from sfumato.study.choose.figures import Estimate
 
 Embed = Callable[[Tensor], Tensor]
 """Maps (N, C, H, W) uint8 originals to (N, D) embeddings of releases, with fresh noise at each call."""
@@ -101,12 +101,11 @@ def audit_gallery(
         key: membership.judge(*each, at=_RATES, people=people[key[0]]) for key, each in found.items()
     }
     words = dict(zip((*VIEWS, TABLE), (each.format(config.step) for each in _VIEWS), strict=True))
-    findings = [_identify(each, judgements, words, accuracy, count) for each in _QUESTIONS]
     return Report(
         audit="gallery",
         subject=f"{subject}, {count} classes of {config.shot} shots",
         sentence=_sentence(judgements),
-        findings=tuple(findings),
+        findings=tuple(_identify(each, judgements, words, accuracy, count) for each in _QUESTIONS),
         changes=tuple(_changes(judgements, config)),
         limits=(
             "The adversary has the model, and all photographs that may be enrolled: fewer tell less.",

@@ -6,8 +6,9 @@ Its model is opened by a name. A file of weights cannot run code; your own archi
 import copy
 import math
 import runpy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from sfumato.assess import similarity
 from sfumato.assess.matching import match
 from sfumato.attack import exact, label_inference
-from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, Inversion, InversionConfig, invert
+from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, InversionConfig, invert
 from sfumato.attack.updates import Update, rounding, significant_bits, undo_decay
 from sfumato.attack.victim import ThreatModel
 from sfumato.audits.findings import Finding, Picture, Progress, Report, Table, Verdict, quiet, shown
@@ -103,17 +104,20 @@ def audit_update(
         )
     undone, decay = undo_decay(fitted, sent)
     case = _Case(fitted, undone, shape, truth, config, sent)
-    found = {"labels": _report_labels(case)}
+    found = {"labels": _try("labels", "Labels", "No label was read", lambda: _report_labels(case))}
     if (suspect := exact.detect_imprint(fitted)) is not None:
         layer, share = suspect
         title, figures = "A model made to read images", {"layer": layer, "share": share}
         rows = f"{share:.0%} of the rows of {layer} measure one thing at different thresholds"
         words = f"The server's model is made to read images: {rows} (Fowl et al. 2021)."
         found["imprint"] = Finding("imprint", title, "leaks", words, figures=figures)
-    found["exact"] = _report_exact(case)
-    if config.search is not None:
-        readable = "counts" in found["labels"].figures
-        found["search"] = _report_search(case, config.search, readable, progress)
+    title = "Images that come back exactly"
+    found["exact"] = _try("exact", title, "None was read", lambda: _report_exact(case, title))
+    if (search := config.search) is not None:
+        readable, words = "counts" in found["labels"].figures, "Images that come back by a search"
+        found["search"] = _try(
+            "search", words, "None came back", lambda: _report_search(case, search, words, readable, progress)
+        )
     found["bound"] = _report_bound(undone)
     return Report(
         audit="update",
@@ -125,21 +129,26 @@ def audit_update(
     )
 
 
+def _try(name: str, title: str, otherwise: str, attempt: Callable[[], Finding]) -> Finding:
+    """Report an attempt, or why it failed."""
+    try:
+        return attempt()
+    except SfumatoError as error:
+        return Finding(name, title, "not shown", f"{otherwise}: {error}.")
+
+
 def _report_labels(case: _Case) -> Finding:
     """Report labels that are inferred from the last layer. Its figures have counts if it can be read."""
     training, known, change = case.update.training, case.truth.labels, case.update.change
     draw = torch.Generator().manual_seed(case.config.seed)
-    try:
-        counts = label_inference.counts(
-            case.model,
-            {name: each / training.rate for name, each in change.items()},
-            training.images,
-            label_inference.stand_ins(case.shape, _STAND_INS, draw),
-            local_steps=training.steps,
-            change=change,
-        )
-    except SfumatoError as error:
-        return Finding("labels", "Labels", "not shown", f"No label was read: {error}.")
+    counts = label_inference.counts(
+        case.model,
+        {name: each / training.rate for name, each in change.items()},
+        training.images,
+        label_inference.stand_ins(case.shape, _STAND_INS, draw),
+        local_steps=training.steps,
+        change=change,
+    )
     present = {str(label): int(count) for label, count in enumerate(counts) if count}
     figures: dict[str, object] = {"counts": present}
     right, mostly = "", False
@@ -157,13 +166,9 @@ def _report_labels(case: _Case) -> Finding:
     return Finding("labels", "Labels", shown(certain or mostly), words, table, figures=figures)
 
 
-def _report_exact(case: _Case) -> Finding:
+def _report_exact(case: _Case, title: str) -> Finding:
     """Report images recovered by algebra: from an imprint layer, by a division, or by SPEAR."""
-    title = "Images that come back exactly"
-    try:
-        found, how = _read_exactly(case)
-    except SfumatoError as error:
-        return Finding("exact", title, "not shown", f"None was read: {error}.")
+    found, how = _read_exactly(case)
     sentence = f"{len(found)} images are read from {how}, without a search."
     if len(found) != (stated := case.update.training.images):
         sentence += f" {stated} were stated: the client trained on others as well, or some left no trace."
@@ -201,31 +206,16 @@ def _read_exactly(case: _Case) -> tuple[Tensor, str]:
     return found, "the first layer (SPEAR, Dimitrov et al. 2024), pixel by pixel"
 
 
-def _report_search(case: _Case, config: InversionConfig, readable: bool, progress: Progress) -> Finding:
-    """Report images recovered by optimisation."""
-    title = "Images that come back by a search"
-    try:
-        found = _rebuild(case, config, readable, progress)
-    except SfumatoError as error:
-        return Finding("search", title, "not shown", f"None came back: {error}.")
-    unit = "1 less the cosine" if config.objective == "cosine" else "squared distance"
-    differs = f"differs from the client's by {found.cost:.3g} ({unit}; 0 is the same update)"
-    sentence = f"A search of {config.steps:,} steps found images whose update {differs}."
-    finding = report_images("search", title, sentence, found.images, case.truth.images, leaks=False)
-    more = {"cost": found.cost, "steps": config.steps, "labels": found.labels.tolist()}
-    return replace(finding, figures={**finding.figures, **more})
-
-
-def _rebuild(case: _Case, config: InversionConfig, readable: bool, progress: Progress) -> Inversion:
-    """Rebuild the images of an update by one attack, knowing the client's training.
+def _report_search(
+    case: _Case, config: InversionConfig, title: str, readable: bool, progress: Progress
+) -> Finding:
+    """Report images recovered by optimisation, by one attack that knows the client's training.
 
     Labels are of the truth, if known, else inferred from a `readable` last layer, or optimised, too.
     """
     training, noise, labels = case.update.training, case.update.noise, case.truth.labels
-    deviation = 0.0
-    if noise is not None:
-        steps = training.rate * math.sqrt(training.steps) / training.together
-        deviation = steps * noise.noise_multiplier * noise.clipping_norm
+    steps = training.rate * math.sqrt(training.steps) / training.together
+    deviation = 0.0 if noise is None else steps * noise.noise_multiplier * noise.clipping_norm
     knows = ThreatModel(
         shape=case.shape,
         batch=training.images,
@@ -239,7 +229,13 @@ def _rebuild(case: _Case, config: InversionConfig, readable: bool, progress: Pro
         config = replace(config, labels="known")
     elif config.labels != "optimised":
         config = replace(config, labels="inferred" if readable else "optimised")
-    return invert(case.model, case.update.change, knows, config, seed=case.config.seed, progress=progress)
+    found = invert(case.model, case.update.change, knows, config, seed=case.config.seed, progress=progress)
+    unit = "1 less the cosine" if config.objective == "cosine" else "squared distance"
+    differs = f"differs from the client's by {found.cost:.3g} ({unit}; 0 is the same update)"
+    sentence = f"A search of {config.steps:,} steps found images whose update {differs}."
+    finding = report_images("search", title, sentence, found.images, case.truth.images, leaks=False)
+    more = {"cost": found.cost, "steps": config.steps, "labels": found.labels.tolist()}
+    return replace(finding, figures={**finding.figures, **more})
 
 
 def _report_bound(update: Update) -> Finding:
@@ -308,14 +304,10 @@ def _rows(*shown: tuple[Tensor, str]) -> tuple[tuple[Picture, ...], ...]:
     )
 
 
-def _says_anything(update: Update) -> bool:
-    return any(bool(each.any()) for each in update.change.values())
-
-
 def _sentence(case: _Case, found: Mapping[str, Finding]) -> str:
     leaks = [name for name in found if found[name].verdict == "leaks"]
     of = f"of its {case.update.training.images} images come back from it"
-    if not _says_anything(case.update):
+    if not any(each.any() for each in case.update.change.values()):
         return "The update is 0 everywhere: no image and no label is in it."
     if "imprint" in leaks:
         return "Do not train this model: it is made so that the server reads images from updates."
@@ -331,26 +323,23 @@ def _sentence(case: _Case, found: Mapping[str, Finding]) -> str:
     return f"No image came back, but {read}nothing is proved: add noise before you rely on it."
 
 
-def _changes(update: Update, found: Mapping[str, Finding]) -> list[str]:
+def _changes(update: Update, found: Mapping[str, Finding]) -> Iterator[str]:
     leaks = {name for name in found if found[name].verdict == "leaks"}
-    little = update.noise is not None and found["bound"].verdict != "bounded"
-    advice = {
-        "Take models from a party that clients trust, and let each client audit a model first.": (
-            "imprint" in leaks
-        ),
-        "Train with DP-SGD, such as Opacus, and audit again with its noise: nothing else proves anything.": (
-            update.noise is None
-        ),
-        "Add more noise, or make fewer steps between updates: the bound says little as it is.": little,
-        "Begin the network with a convolution, not with a linear layer: that prevents exact reading, and "
-        "nothing else.": "exact" in leaks,
-        "Add updates up before the server sees them (secure aggregation): then it reads a batch of all "
-        "clients together.": bool(leaks & {"exact", "search", "labels"}),
-        "Train on more images before an update is sent; a search finds fewer of them.": (
-            "search" in leaks and update.training.images < 8
-        ),
-    }
-    return [sentence for sentence, applies in advice.items() if applies]
+    if "imprint" in leaks:
+        yield "Take models from a party that clients trust, and let each client audit a model first."
+    if update.noise is None:
+        proves = "nothing else proves anything"
+        yield f"Train with DP-SGD, such as Opacus, and audit again with its noise: {proves}."
+    elif found["bound"].verdict != "bounded":
+        yield "Add more noise, or make fewer steps between updates: the bound says little as it is."
+    if "exact" in leaks:
+        prevents = "that prevents exact reading, and nothing else"
+        yield f"Begin the network with a convolution, not with a linear layer: {prevents}."
+    if leaks & {"exact", "search", "labels"}:
+        reads = "then it reads a batch of all clients together"
+        yield f"Add updates up before the server sees them (secure aggregation): {reads}."
+    if "search" in leaks and update.training.images < 8:
+        yield "Train on more images before an update is sent; a search finds fewer of them."
 
 
 def _limits(case: _Case, decay: tuple[float, float]) -> list[str]:
@@ -371,7 +360,7 @@ def _limits(case: _Case, decay: tuple[float, float]) -> list[str]:
             f"{squares:.2g} of them, and {sizes:.2g} of their signs."
         )
     bits = max(significant_bits(each) for each in case.sent.change.values())
-    if bits < 24 and _says_anything(case.update):
+    if bits < 24 and any(each.any() for each in case.update.change.values()):
         limits.append(
             f"Its numbers have {bits} significant bits (half precision, float16 or bfloat16): rounding may "
             "have hidden images from this audit that numbers in 32 bits would show."
@@ -408,7 +397,15 @@ def open_model(
 
         model: nn.Module = load_classifier(name).network
     else:
-        make = _import(name) if runs_code(name) else _choose(name, shape, classes)
+        own = runs_code(name)
+        if not own and name not in CLASSIFIERS:
+            raise ConfigError(
+                f"no network is called {name!r}: {did_you_mean(name, CLASSIFIERS)}; one of your own is "
+                "FILE.py:FUNCTION, and a trained classifier FILE.safetensors"
+            )
+        if not own and classes is None:
+            raise ConfigError(f"{name} needs its number of classes: --classes 10")
+        make = _import(name) if own else partial(make_classifier, name, shape, classes or 0)
         if weights is not None:
             model = load_weights(make, weights, source="--weights has the state dict of --model")
         else:
@@ -418,17 +415,6 @@ def open_model(
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.eval()
     return model
-
-
-def _choose(name: str, shape: tuple[int, int, int], classes: int | None) -> Callable[[], nn.Module]:
-    if name not in CLASSIFIERS:
-        raise ConfigError(
-            f"no network is called {name!r}: {did_you_mean(name, CLASSIFIERS)}; one of your own is "
-            "FILE.py:FUNCTION, and a trained classifier FILE.safetensors"
-        )
-    if classes is None:
-        raise ConfigError(f"{name} needs its number of classes: --classes 10")
-    return lambda: make_classifier(name, shape, classes)
 
 
 def _import(name: str) -> Callable[[], nn.Module]:

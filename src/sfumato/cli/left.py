@@ -9,7 +9,6 @@ LEFT = {
     "attack invert": "`sfumato audit update --search NAME --out DIR`",
     "attack labels": "`sfumato audit update --search none`",
     "attack first-layer": "`sfumato audit update --search none --out DIR`",
-    "attack vertical": "a function of Python, sfumato.attack.vertical.recover",
     "attack": "`sfumato audit update`, `sfumato audit feature` or `sfumato audit folder --known PHOTOS`",
     "audit folder --originals": "`sfumato assess images ORIGINALS RELEASED`",
     "audit gallery --public": "noise on the device, in the spec of `sfumato enrol --with SPEC`,",

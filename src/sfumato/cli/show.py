@@ -28,6 +28,7 @@ from sfumato.base.files import check_writable, printable
 if TYPE_CHECKING:
     from sfumato.base.engines import EngineConfig
     from sfumato.study.board import Row
+    from sfumato.study.choose.results import Results
     from sfumato.study.run import Prepared
 
 _WIDEST = 10_000  # characters of a table
@@ -219,8 +220,9 @@ def run_study(
         told = run.Progress(on_cell, on_step, progress.console.print)
         run.run(prepared, directory, force=force, progress=told, engine=engine)
         progress.update(cells, description="writing the report")
-        path = report.write(directory)
-    conclude(directory, path, artefacts=prepared.config.artefacts, as_json=as_json)
+        every = report.load_all(directory)
+        path = report.write(directory, every)
+    conclude(directory, every, path, artefacts=prepared.config.artefacts, as_json=as_json)
 
 
 def go_on(*, yes: bool) -> None:
@@ -233,29 +235,36 @@ def go_on(*, yes: bool) -> None:
         raise typer.Exit
 
 
-def conclude(directory: Path, path: Path, *, artefacts: str | None = None, as_json: bool = False) -> None:
+def conclude(
+    directory: Path,
+    every: "Sequence[Results]",
+    path: Path,
+    *,
+    artefacts: str | None = None,
+    as_json: bool = False,
+) -> None:
     """Print the advice of a run, the path of its report, and the next commands, for artefacts elsewhere."""
     from sfumato.study import report
-    from sfumato.study.choose import recommend, use
+    from sfumato.study.choose import use
 
-    (study, records), *others = loaded = report.load_all(directory)
+    first, *others = every
     if others:
         if as_json:
-            print_json([report.as_json(*each) for each in loaded])
+            print_json([report.as_json(results) for results in every])
             return
-        for number, (study, records) in enumerate(loaded, 1):
-            lines = recommend.recommend(study, records).lines
-            print("\n".join([study["title"], *lines, f"report: {report.page_of(path.parent, number)}"]))
+        for number, results in enumerate(every, 1):
+            page = f"report: {report.page_of(path.parent, number)}"
+            print("\n".join([results.study["title"], *results.advice.lines, page]))
         return
-    if study.get("board") and not as_json:
+    if first.study.get("board") and not as_json:
         from sfumato.study.board import join
 
         print_board(join([directory]))
         print(f"report: {path}")
         return
-    advice, trained = recommend.recommend(study, records), None if artefacts is None else Path(artefacts)
-    commands = use.next_commands(directory, study, records, advice, artefacts=trained)
+    trained = None if artefacts is None else Path(artefacts)
+    commands = use.next_commands(directory, first, artefacts=trained)
     if as_json:
-        print_json({**report.as_json(study, records), "report": str(path), "next": commands})
+        print_json({**report.as_json(first), "report": str(path), "next": commands})
     else:
-        print("\n".join([*advice.lines, f"report: {path}", *commands]))
+        print("\n".join([*first.advice.lines, f"report: {path}", *commands]))

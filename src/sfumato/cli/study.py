@@ -116,26 +116,27 @@ def report(
     from sfumato.study import report as reports
 
     if audience is not None:
-        from sfumato.audits import evidence, studied
+        from sfumato.audits import evidence
 
         threshold = evidence.THRESHOLD if threshold is None else threshold
         kept = reports.load(directory)
-        case = studied.read_case(*kept, directory, protection=protection, threshold=threshold)
+        case = evidence.read_case(kept, directory, protection=protection, threshold=threshold)
         folder = directory.with_suffix("") if directory.is_file() else directory
         made = evidence.make_report(case, threshold=threshold)
         finish(made, as_json, folder / "evidence.html", pdf)
         return
     if protection is not None or threshold is not None:
         raise ConfigError("--protection and --threshold belong to --for dpo: add that, or leave them out")
-    path = reports.write(directory, pictures=not no_pictures)
+    every = reports.load_all(directory)
+    path = reports.write(directory, every, pictures=not no_pictures)
     if pdf is not None:
-        page = reports.render(*reports.load(directory), summary=True, pictures=not no_pictures)
-        reports.write_pdf(page, pdf)
+        results = every[0] if len(every) == 1 else reports.load(directory)
+        reports.write_pdf(reports.render(results, summary=True, pictures=not no_pictures), pdf)
     if as_json:
-        told = [reports.as_json(*loaded) for loaded in reports.load_all(directory)]
+        told = [reports.as_json(results) for results in every]
         print(json.dumps(told if len(told) > 1 else told[0], indent=1, ensure_ascii=False))
         return
-    conclude(directory, path)
+    conclude(directory, every, path)
     if pdf is not None:
         print(f"PDF: {pdf}")
 

@@ -71,7 +71,7 @@ def parse(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
     Raises SpecError for an unknown name or key (it names the nearest), a missing or impossible value, a list
     of values, which only a study takes, or a protection whose releases are not accepted.
     """
-    return _taken(spec, takes, most=1)[0]
+    return _take(spec, takes, most=1)[0]
 
 
 def parse_as(spec: str, kinds: Mapping[str, Callable[..., _Named]]) -> _Named:
@@ -85,7 +85,7 @@ def expand(spec: str, *, takes: Collection[str] = IMAGES) -> list[Any]:
 
     With several lists, every combination in turn; the last key varies fastest. See parse.
     """
-    return _taken(spec, takes, most=MOST_LISTED)
+    return _take(spec, takes, most=MOST_LISTED)
 
 
 def expand_as(spec: str, kinds: Mapping[str, Callable[..., Any]]) -> list[Any]:
@@ -177,7 +177,7 @@ def _every(spec: str, kinds: Mapping[str, Callable[..., Any]], *, most: int) -> 
     return [kind(**dict(zip(values, each, strict=True))) for each in product(*values.values())]
 
 
-def _taken(spec: str, takes: Collection[str], *, most: int) -> list[Any]:
+def _take(spec: str, takes: Collection[str], *, most: int) -> list[Any]:
     inner, region = _split(spec)
     protections = _every(inner, PROTECTIONS, most=most)
     if region is not None:

@@ -7,19 +7,16 @@ settings or data than those of the first row, and releases that are not what the
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from sfumato.base.files import whole, write_rows
 from sfumato.errors import ConfigError, DataError
 from sfumato.protect.spec import PROTECTIONS
-from sfumato.study import report
-from sfumato.study.choose import estimates
-from sfumato.study.choose.estimates import Estimate, Risk, percent
+from sfumato.study.choose.figures import Estimate, Risk, cell_name, estimate_of, percent
+from sfumato.study.choose.results import Results, load
 from sfumato.study.grid import StudyConfig
 from sfumato.study.measure.results import Checks
-from sfumato.study.records import Record
 
 CONTROL = "none"  # an image as it is, which all adversaries see
 RELEASES = (1, 10, 100)
@@ -73,60 +70,48 @@ class Run:
     """A run of a board, or the file of rows that it was packed into."""
 
     path: Path
-    study: dict[str, Any]
-    records: list[Record]
+    results: Results
 
     @classmethod
     def read(cls, path: Path) -> "Run":
         """Reads it. Raises DataError if it is no run of a board."""
-        study, records = report.load(path)
-        if not study.get("board"):
+        results = load(path)
+        if not results.study.get("board"):
             raise DataError(
-                f"{path}: a run of the study {study['name']!r}, which is no board: run `sfumato study run "
-                "board --protection SPEC`"
+                f"{path}: a run of the study {results.study['name']!r}, which is no board: run `sfumato "
+                "study run board --protection SPEC`"
             )
-        return cls(path, study, records)
+        return cls(path, results)
 
     @property
     def digests(self) -> dict[str, str]:
         """Each measurement of the control -> the digest of all settings and data that decide it."""
         return {
-            estimates.cell_name(cell): cell["digest"]
-            for cell in self.study["cells"]
+            cell_name(cell): cell["digest"]
+            for cell in self.results.study["cells"]
             if cell["cell"]["protection"] == CONTROL
         }
-
-    @cached_property
-    def curves(self) -> dict[str, estimates.Curve]:
-        """How naming grows with the releases of each protection."""
-        return estimates.curves(self.study, self.records)
-
-    @cached_property
-    def risks(self) -> dict[tuple[str, str], Risk]:
-        """The figures of each adversary."""
-        return estimates.risks(self.study, self.records)
 
     @property
     def control(self) -> Estimate | None:
         """How often people are named from one unprotected image; None if nobody tried."""
-        point = self.curves[CONTROL].after(1) if CONTROL in self.curves else None
+        curves = self.results.curves
+        point = curves[CONTROL].after(1) if CONTROL in curves else None
         return None if point is None else point.named
 
     def rows(self, first: "Run") -> Iterator[Row]:
         """A row for each protection; `first` is the run that others must be like."""
         of_all = tuple(self._mark_all(first))
-        unfinished = estimates.missing(self.study, self.records)
-        proofs = estimates.proofs(self.study, self.records)
-        records = estimates.belonging(self.study, self.records)
-        for spec, curve in self.curves.items():
-            own = [record for record in records if record.cell.protection == spec]
+        every = self.results
+        for spec, curve in every.curves.items():
+            own = [record for record in every.records if record.cell.protection == spec]
             results = {record.kind: record.result for record in own}
             if not results.keys() >= _NEEDED:
                 continue
-            checks, proof = results["checks"], proofs[spec].guarantee
+            checks, proof = results["checks"], every.proofs[spec].guarantee
             points = {count: curve.after(count) for count in RELEASES}
-            risks = [risk for (protection, _), risk in self.risks.items() if protection == spec]
-            marks = [*of_all, *(f"not measured: {name}" for name in unfinished if f" {spec} " in name)]
+            risks = [risk for (protection, _), risk in every.risks.items() if protection == spec]
+            marks = [*of_all, *(f"not measured: {name}" for name in every.missing if f" {spec} " in name)]
             yield Row(
                 protection=spec,
                 tasks=self._tasks(spec, results["tells"]),
@@ -144,12 +129,12 @@ class Run:
 
     def _tasks(self, spec: str, tells: Any) -> dict[str, Estimate]:
         """How well each label that is not the secret is recognised."""
-        target, sensitive = self.study["task"]["target"], self.study["task"]["sensitive"]
-        accuracies = estimates.accuracies(self.study, self.records)
+        target, sensitive = (self.results.study["task"][key] for key in ("target", "sensitive"))
+        accuracies = self.results.accuracies
         learned = [made for (protection, _), made in accuracies.items() if protection == spec]
         best = {target: max(learned, key=lambda made: made.value)} if learned else {}
         return best | {
-            name: estimates.estimate_of(made.counted)
+            name: estimate_of(made.counted)
             for name, made in tells.labels.items()
             if name not in (target, sensitive)
         }
@@ -177,7 +162,9 @@ class Run:
 
     def _mark(self, spec: str, checks: Checks) -> Iterator[str]:
         """Yield the reasons why the row of one protection does not count."""
-        risks = {attack: risk for (protection, attack), risk in self.risks.items() if protection == spec}
+        risks = {
+            attack: risk for (protection, attack), risk in self.results.risks.items() if protection == spec
+        }
         made = [risks[name] for name in _LEARNING if name in risks]
         learning = max(made, key=lambda each: each.top1.value, default=None)
         if learning is None:

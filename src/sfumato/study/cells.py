@@ -113,11 +113,11 @@ def cells(config: "StudyConfig") -> list[Cell]:
 
 def list_omissions(config: "StudyConfig") -> list[str]:
     """The impossible combinations that a study names and does not measure, a sentence each."""
-    specs: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    specs: dict[tuple[str, str], list[str]] = defaultdict(list)
     for spec in config.specs:
         for kind in KINDS:
-            for subject, takes in kind_of(kind).left_out(config, spec).items():
-                *first, last = (_RELEASED[each] for each in takes)
+            for subject, kinds in kind_of(kind).left_out(config, spec).items():
+                *first, last = (_RELEASED[each] for each in kinds)
                 specs[subject, f"{', '.join(first)} and {last}" if first else last].append(spec)
     return [
         f"{subject[:1].upper()}{subject[1:]} takes {takes}, and is left out where others are released: for "

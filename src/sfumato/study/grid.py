@@ -28,8 +28,7 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.protect.spec import MOST_LISTED
-from sfumato.study.specs import expand, in_full
-from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTIONS
+from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTIONS, expand, in_full
 
 BOARD = Path(__file__).with_name("board.yaml")
 _MOST = 100  # turns, further shapes of episodes of each kind, and combinations of values that vary
@@ -48,17 +47,14 @@ class Task:
             recommended.
         attributes: further labels that must stay hidden, whose classes all people share, as gender:
             adversaries infer them. In a study file `sensitive: [identity, gender]` names both.
-        way, shot, queries, episodes: the test.
-        other_shots: further numbers of support images to test the same models with.
-        other_ways: further numbers of classes, with each of these numbers of support images.
+        way, shot, queries, episodes: the test. Classifiers are tested on every test image instead.
+        other_shots, other_ways: further numbers of support images, and of classes with each of these numbers,
+            to test the same models with.
         classes: names of the target's classes that count, for labels that not all images have; None for all.
         split_by: a label whose values are each in one split only, for data without named splits; None for
             the choice that suits the task, see data.splitting.
-        folds: how many turns people take as test people, for data without named splits: adversaries look
-            for everybody once, after a training without them; 1 for one split. The seeds of the study are
-            then the numbers of the folds.
-
-    Classifiers are tested on every test image, and way, shot, queries and episodes are not for them.
+        folds: how many turns people take as test people, for data without named splits: adversaries look for
+            everybody once, after a training without them. The seeds are then the numbers of the folds.
     """
 
     target: str = "class"
@@ -143,41 +139,27 @@ class StudyConfig:
     Attributes:
         name, title: of the study.
         data: a source for `sfumato.data.load`, or a mapping of `source` and its settings.
-        task: see Task.
         protections: specs; "none" is always added in front. "mask:keep=0.1", "feature:dimension=10,noise=0.3"
-            and "answer", which name no artefact, are trained by the study, see specs.RECIPES.
-        learners: of "clean", "protected", "denoised", and those that a study must name:
-            "meta"; and ordinary classifiers, whose classes are those of the training images:
-            "classifier-clean", trained on clean images and tested on released ones, "classifier-protected",
-            trained on releases, and "classifier-shape", which sees of a mask which pixels it shows.
+            and "answer", which name no artefact, are trained by the study, see vocabulary.RECIPES.
+        learners: of "clean", "protected", "denoised", and those that a study must name: "meta"; and ordinary
+            classifiers, whose classes are those of the training images: "classifier-clean", trained on clean
+            images and tested on released ones, "classifier-protected", trained on releases, and
+            "classifier-shape", which sees of a mask which pixels it shows.
         attacks: of ATTACKS. "reidentify-denoised" is always among them with the static adversary and the
-            denoised learner: the service has the denoiser, which undoes part of the protection. An adversary
-            who restores undoes the protection by their own network; its gain is measured as well.
-        measures: of "ssim", "psnr" and "mse"; and "face-similarity", by the adversary's recogniser, only if
-            named.
+            denoised learner: the service has the denoiser, which undoes part of the protection.
+        measures: of "ssim", "psnr", "mse"; and, if named, "face-similarity", by the adversary's recogniser.
         training: how the classifiers are trained; a denoiser only stands in front of "denoised".
-        meta: how "meta" is meta-learned, for the way and shot of the task, which `parse` fills in; it is
-            tested with no other shots.
-        classifier: how ordinary classifiers are trained.
-        adversary: how strong the adversaries are.
+        meta: how "meta" is meta-learned, for the way and shot of the task; it is tested with no other shots.
         restoration: how the adversary of "reidentify-restored" undoes a protection of images.
         inversion: how they, and "invert-feature", draw images from numbers.
-        masks: how the study trains masks; `keep` is that of their spec. `against` is against
-            the sensitive label, by the adversaries' training people.
-        features: how it trains private features, for the target and against the sensitive label; `dimension`
-            is that of their spec, if it has one.
-        codes: how it trains codes; their size and noise are those of their spec. `against` is against the
-            sensitive label.
-        artefacts: a folder for trained protections, so that studies share them; null for `models`
-            of the run.
+        masks, features, codes: how the study trains these, for the target; `against` is against the sensitive
+            label, by the adversaries' training people. What a spec says, as `keep`, goes before.
+        artefacts: a folder for trained protections, so that studies share them; null for `models` of the run.
         tells: whether to measure how well releases tell every label of the data set.
-        log_rank: whether to measure the log-rank privacy of numbers and bits; and, with several noises, the
-            curve of accuracy and privacy of a feature.
+        log_rank: whether to measure the log-rank privacy of numbers and bits.
         reconstructions: the methods that rebuild images, of "invert-feature".
-        recommend: see Bounds.
         seeds: each repeats the whole study; of a study with folds they are the numbers of these.
-        device: of the trainings: "cpu"; "cuda"; or "auto", CUDA if it can be used. Results differ a little,
-            and records name the GPU.
+        device: of the trainings: "cpu", "cuda", or "auto", CUDA if it can be used. Records name the GPU.
         pictures: images of the picture grid; 0 for none.
         board: whether to check that adversaries can have worked on each release; see study.board.
         vary: dotted key -> its values: a study of each combination, in one folder; see variants.
@@ -283,11 +265,6 @@ class StudyConfig:
         """Whether there are episodes: not if all learners are ordinary classifiers."""
         return not self.learners or not all(LEARNERS[name].knows_classes for name in self.learners)
 
-    @property
-    def views(self) -> list[str]:
-        """The views of a protection: the released image, and the denoised one."""
-        return ["released", "denoised"] if "denoised" in self.learners else ["released"]
-
 
 def _defaults(table: Mapping[str, Any]) -> list[str]:
     """The names of a table that a study has by default."""
@@ -300,13 +277,9 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> StudyCo
     A file with `like: OTHER.yaml` has the settings of that file, which it changes: lists are replaced,
     and of mappings the keys that it names; data of another source are all its own.
 
-    Args:
-        path: a YAML file; "board" or "board.yaml" is the one of sfumato, if there is no such file.
-        overrides: "dotted.key=value", with the value in YAML, applied after the file.
-
-    Raises:
-        ConfigError: no such file, not YAML, a key that does not exist (the nearest is named), or a value
-            of the wrong type or out of range.
+    `path` "board" or "board.yaml" is the one of sfumato, if there is no such file. `overrides`, as
+    "dotted.key=value" with the value in YAML, are applied after the file. Raises ConfigError for no such
+    file, no YAML, no such key (the nearest is named), or a value of the wrong type or out of range.
     """
     path = Path(path)
     if str(path) in ("board", BOARD.name) and not path.is_file():
@@ -366,8 +339,7 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
 def variants(config: StudyConfig, where: str = "study") -> list[tuple[dict[str, Any], StudyConfig]]:
     """Each combination of the values of `vary`, the last key fastest, and the study with it.
 
-    Raises:
-        ConfigError: a key or value that is wrong, or a key that cannot vary.
+    Raises ConfigError for a key or value that is wrong, or a key that cannot vary.
     """
     for key, values in config.vary.items():
         if config.board or key.partition(".")[0] in _FIXED:
@@ -411,8 +383,7 @@ def on_encoder(config: StudyConfig, encoder: str) -> StudyConfig:
 def fit_to_data(config: StudyConfig, data: LabelledImages) -> StudyConfig:
     """The study with episodes that fit the classes of `data`; larger ones are made smaller.
 
-    See episodes.largest. A meta-learned task has a way and shot that the training images allow, too. A study
-    without episodes stays as it is.
+    A meta-learned task has a way and shot that the training images allow, too.
     """
     if not config.episodic:
         return config

@@ -21,13 +21,11 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.errors import DataError
 from sfumato.networks.encoders.efficient_net import LITES
 from sfumato.networks.encoders.pretrained import is_frozen
-from sfumato.study.choose.estimates import percent
-from sfumato.study.choose.frontier import mandatory_attacks
+from sfumato.study.choose.figures import mandatory_attacks, percent
 from sfumato.study.choose.recommend import ERROR
 from sfumato.study.grid import StudyConfig
 from sfumato.study.hits import Hits, fewest, whole_percents
-from sfumato.study.selection import attacks_of
-from sfumato.study.specs import Untrained
+from sfumato.study.vocabulary import attacks_of, is_recipe
 
 _MOST_PEOPLE = 10_000  # that it suggests
 _MOST_FOLDS = 4  # each takes as long as a study of one split
@@ -53,11 +51,6 @@ class Floor:
     by: str | None = None  # that protection
     needed: int | None = None  # test people that would show the bound; None if these do, or for too many
     needed_by_proof: int | None = None
-
-    @property
-    def shown(self) -> float:
-        """The lowest bound that these images can show."""
-        return min(self.lowest, 1.0 if self.proved is None else self.proved)
 
     @property
     def fits(self) -> bool:
@@ -93,7 +86,7 @@ class Preflight:
 
     def as_json(self) -> dict[str, Any]:
         """All fields, for programs."""
-        shown = {floor.label: whole_percents(floor.shown) for floor in self.floors}
+        shown = {each.label: whole_percents(min(each.lowest, each.proved or 1.0)) for each in self.floors}
         return {**asdict(self), "fits": self.fits, "at_most": shown}
 
 
@@ -106,6 +99,10 @@ def look(config: StudyConfig, data: Sequence[LabelledImages]) -> Preflight:
     codes = [_codes(part, task.target) for part in data]
     commonest = [of_part.bincount(minlength=1).max().item() for of_part in codes]
     floors, reason = _floors(config, data)
+    releases, who = config.recommend.releases, torch.tensor([])
+    if task.sensitive is not None:
+        who = first.label(task.sensitive).codes[_rows_to_look_for(first, "further")]
+    enough = who.unique(return_counts=True)[1] >= pictures_for(releases)
     return Preflight(
         images=len(first),
         people=len(first.classes(task.sensitive)) if task.sensitive and floors else 0,
@@ -117,7 +114,9 @@ def look(config: StudyConfig, data: Sequence[LabelledImages]) -> Preflight:
         floors=floors,
         reason=reason or _lacking_attacks(config),
         encoder=suggest_encoder(config, first),
-        **_of_many(config, first),
+        releases=releases,
+        measured=measurable(who, releases),
+        enough=int(enough.sum()),
         folds=turns(config, first),
     )
 
@@ -125,24 +124,11 @@ def look(config: StudyConfig, data: Sequence[LabelledImages]) -> Preflight:
 def _lacking_attacks(config: StudyConfig) -> str:
     """That no setting has all adversaries that must be tried on it; "" if one has."""
     specs = [spec for spec in config.specs if spec != "none"]
-    absent = [
-        [name for name in mandatory_attacks(spec) if name not in attacks_of(config, spec)] for spec in specs
-    ]
+    absent = [sorted({*mandatory_attacks(spec)} - {*attacks_of(config, spec)}) for spec in specs]
     if not specs or not all(absent):
         return ""
     names = " and ".join(dict.fromkeys(chain(*absent)))
     return f"the study leaves out {names}, without which no setting is: add to attacks"
-
-
-def _of_many(config: StudyConfig, data: LabelledImages) -> dict[str, int]:
-    """The number of releases of one person that naming is bounded for, and measurable, see Preflight."""
-    releases = config.recommend.releases
-    if config.task.sensitive is None:
-        return {"releases": releases, "measured": 0, "enough": 0}
-    who = data.label(config.task.sensitive).codes[_rows_to_look_for(data, "further")]
-    counts = who.unique(return_counts=True)[1]
-    enough = int((counts >= pictures_for(releases)).sum())
-    return {"releases": releases, "measured": measurable(who, releases), "enough": enough}
 
 
 def in_turns(config: StudyConfig, folds: int) -> StudyConfig:
@@ -177,13 +163,27 @@ def show(made: Preflight, say: Callable[[str], None], *, options: Mapping[str, s
     say(f"data: {made.images:,} images{people}, {made.classes:,} classes; {made.test:,} images are tested")
     say(f"task: guessing the class is right in {percent(made.task)}")
     for floor in made.floors:
+        shown = [f"{percent(floor.lowest)} if adversaries do no better than guessing"]
+        if floor.best < floor.lowest:
+            shown.append(f"{percent(floor.best)} if they are never right")
+        if floor.proved is not None:
+            shown.append(f"{percent(floor.proved)} by proof for {floor.by}")
         say(
             f"{floor.label}: {floor.people:,} test people on {floor.probes:,} releases; guessing is right in "
             f"{percent(floor.guessing)}, at most {percent(floor.bound)} is accepted, and this data can show "
-            f"{_describe_floor(floor)}"
+            f"{', '.join(shown)}"
         )
     if made.floors:
-        say(_many_in_words(made))
+        few = (
+            f", so that at most {made.measured:,} can be tried. Only a code looked up in an answer table, "
+            "whose queries send nothing, can then be recommended: add pictures of the same people, or ask "
+            f"for --releases {max(1, made.measured)}"
+        )
+        say(
+            f"releases: the rate must hold from {made.releases:,} of one person; {made.enough:,} test people "
+            f"have the {pictures_for(made.releases):,} pictures that measure it"
+            f"{few if made.measured < made.releases else ''}"
+        )
     if made.encoder:
         say(made.encoder)
     if made.reason:
@@ -191,31 +191,6 @@ def show(made: Preflight, say: Callable[[str], None], *, options: Mapping[str, s
     for number, floor in enumerate(made.floors):
         if not floor.fits:
             say(_cure(floor, made, options[floor.label if number else ""], options["folds"]))
-
-
-def _many_in_words(made: Preflight) -> str:
-    """The number of releases of one person up to which naming can be measured."""
-    words = (
-        f"releases: the rate must hold from {made.releases:,} of one person; {made.enough:,} test people "
-        f"have the {pictures_for(made.releases):,} pictures that measure it"
-    )
-    if made.measured == made.releases:
-        return words
-    return (
-        f"{words}, so that at most {made.measured:,} can be tried. Only a code looked up in an answer "
-        "table, whose queries send nothing, can then be recommended: add pictures of the same people, or ask "
-        f"for --releases {max(1, made.measured)}"
-    )
-
-
-def _describe_floor(floor: Floor) -> str:
-    """The bounds that can be shown for a secret, in words."""
-    parts = [f"{percent(floor.lowest)} if adversaries do no better than guessing"]
-    if floor.best < floor.lowest:
-        parts.append(f"{percent(floor.best)} if they are never right")
-    if floor.proved is not None:
-        parts.append(f"{percent(floor.proved)} by proof for {floor.by}")
-    return ", ".join(parts)
 
 
 def _cure(floor: Floor, made: Preflight, bound: str, folds: str) -> str:
@@ -246,11 +221,10 @@ def _floors(config: StudyConfig, data: Sequence[LabelledImages]) -> tuple[tuple[
     who = [_codes(part, task.sensitive) for part in data]
     classes = [_codes(part, task.target) for part in data]
     try:
-        dealt = [_deal(config, part) for part in data]
+        probes = [_probes(config, part) for part in data]
     except DataError:
         few = f"fewer than two of {task.sensitive} have two test photographs: there is nobody to look for"
         return (), few
-    probes = [asked.unique(return_counts=True)[1].tolist() for _, asked in dealt]
     bound, settings = config.recommend.reidentification_at_most, len(config.specs)
     guessing = [max(of_fold) / sum(of_fold) for of_fold in probes]
     among = min(len(of_fold.unique()) for of_fold in who)
@@ -299,14 +273,13 @@ def _rows_to_look_for(data: LabelledImages, *splits: str) -> Tensor:
     return torch.cat([data.splits[name] for name in ("test", *splits) if name in data.splits])
 
 
-def _deal(config: StudyConfig, data: LabelledImages) -> tuple[Tensor, Tensor]:
-    """The people of the gallery and of the probes, as study.adversaries deals them."""
+def _probes(config: StudyConfig, data: LabelledImages) -> list[int]:
+    """The number of probes of each person, as study.adversaries deals them."""
     who = data.label(config.task.sensitive or "").codes[_rows_to_look_for(data, "distractors")]
-    adversary = config.adversary
-    gallery, asked = split_gallery(
-        who, gallery=adversary.gallery, probes=adversary.probes, seed=config.seeds[0]
-    )
-    return who[gallery], who[asked]
+    own = config.adversary
+    _, asked = split_gallery(who, gallery=own.gallery, probes=own.probes, seed=config.seeds[0])
+    counts: list[int] = who[asked].unique(return_counts=True)[1].tolist()
+    return counts
 
 
 def _floor(
@@ -364,7 +337,7 @@ def upper_ends(
 
 def _outputs(config: StudyConfig, classes: int) -> tuple[int, str]:
     """The fewest different releases of a protection that the study trains, and its name; 0 for none."""
-    trained = [named for named in config.named.values() if isinstance(named, Untrained)]
+    trained = [named for named in config.named.values() if is_recipe(named)]
     bits = {named.spec: getattr(named, "bits", None) for named in trained}
     counted = {spec: 2**number for spec, number in bits.items() if number is not None}
     counted |= {named.spec: classes for named in trained if named.name == "answer"}

@@ -34,13 +34,8 @@ _SHORTEST = 8  # numbers that are packed
 _REPEATED = re.compile(r"\((\d+)\)")  # how often, as packed has it
 _MOST_COUNTS = 10_000_000  # of a file, once they are unpacked
 # The keys that distinguish cells of a kind, besides protection and seed.
-_WHICH = {
-    "accuracy": "learner",
-    "attack": "attack",
-    "similarity": "view",
-    "reconstruction": "attack",
-    "inference": "secret",
-}
+_WHICH = {"accuracy": "learner", "attack": "attack", "similarity": "view", "reconstruction": "attack"}
+_WHICH["inference"] = "secret"
 
 
 class CellOfRecord(Model):
@@ -72,13 +67,6 @@ class Record(Model):
     versions: dict[str, str] = Field(default_factory=dict)  # of the programs that made it
     varied: dict[str, Any] = Field(default_factory=dict)  # key -> its value in a study with `vary`
 
-    @pydantic.model_validator(mode="after")
-    def _says_which(self) -> "Record":
-        key = _WHICH.get(self.kind)
-        if key is not None and getattr(self.cell, key) is None:
-            raise ValueError(f"cell has no {key!r}")
-        return self
-
     @property
     def name(self) -> str:
         """The name of the cell, such as "accuracy blur:radius=1 denoised 0"."""
@@ -102,7 +90,6 @@ def parse(content: Mapping[str, Any]) -> Record:
         raise DataError(f"no kind {shorten(repr(kind))}: {did_you_mean(kind, _TYPES)}")
     try:
         record: Record = validate(_TYPES[kind], content)
-        return record
     except pydantic.ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(map(str, problem["loc"]))
@@ -110,6 +97,9 @@ def parse(content: Mapping[str, Any]) -> Record:
             raise DataError(f"{path} is missing") from error
         message = problem["msg"].removeprefix("Value error, ")
         raise DataError(f"{path}: {message}" if path else message) from error
+    if kind in _WHICH and getattr(record.cell, _WHICH[kind]) is None:
+        raise DataError(f"cell has no {_WHICH[kind]!r}")
+    return record
 
 
 def source_of(name: str) -> str:
@@ -137,9 +127,8 @@ def read_json(path: Path, cure: str) -> dict[str, Any]:
     """Reads an object that `write_json` wrote, without its digest.
 
     Promises: an object that was edited or damaged since it was written is refused, if it has a digest. It is
-    not a signature: who can write the file can write the digest.
-
-    Raises DataError, with the cure, if it cannot be read, or is not a JSON object of finite numbers.
+    not a signature: who can write the file can write the digest. Raises DataError, with the cure, for that
+    and for what is not a JSON object of finite numbers.
     """
     return _object(_read_text(path, cure), str(path), cure)
 
@@ -150,23 +139,18 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     A file has at most a megabyte; more rows go to further files, which the first line of `path` names. That
     file is replaced last, so that readers see all rows of before or all of now.
     """
-    files, size = [""], 0
+    files = [b""]
     for row in rows:
-        content = json.loads(json.dumps(row, allow_nan=False))
-        line = (
-            json.dumps(pack_counts(_with_digest(content)), separators=(",", ":"), ensure_ascii=False) + "\n"
-        )
-        size += len(line.encode())
-        if size > _MOST and files[-1]:
-            files.append("")
-            size = len(line.encode())
+        content = pack_counts(_with_digest(json.loads(json.dumps(row, allow_nan=False))))
+        line = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+        if files[-1] and len(files[-1]) + len(line) > _MOST:
+            files.append(b"")
         files[-1] += line
-    named = ((hashlib.sha256(text.encode()).hexdigest()[:8], text) for text in files[1:])
-    parts = {f"{path.stem}.{digest}{path.suffix}": text for digest, text in named}
-    head = json.dumps({_PARTS: list(parts)}) + "\n" if parts else ""
-    for name, text in {**parts, path.name: head + files[0]}.items():
+    parts = {f"{path.stem}.{hashlib.sha256(part).hexdigest()[:8]}{path.suffix}": part for part in files[1:]}
+    head = json.dumps({_PARTS: list(parts)}).encode() + b"\n" if parts else b""
+    for name, part in {**parts, path.name: head + files[0]}.items():
         with whole(path.with_name(name)) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_bytes(part)
     for old in path.parent.glob(f"{glob.escape(path.stem)}.????????{path.suffix}"):
         if old.name not in parts:
             old.unlink()

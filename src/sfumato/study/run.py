@@ -36,8 +36,7 @@ from sfumato.errors import BusyError, DataError
 from sfumato.study import cells as kinds
 from sfumato.study import grid
 from sfumato.study.cells import Cell, method_of
-from sfumato.study.choose import reading
-from sfumato.study.choose.recommend import recommend
+from sfumato.study.choose.results import load_all
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab, Progress
 from sfumato.study.measure import accuracy, inference, looks
@@ -72,13 +71,8 @@ class Prepared:
 def prepare(config: StudyConfig, *, fit: bool = False, loaded: LabelledImages | None = None) -> Prepared:
     """Loads the data of a study, and splits it as the study says.
 
-    Args:
-        config: see `grid.load`.
-        fit: make episodes smaller if classes are too small for them; see `grid.fit_to_data`.
-        loaded: the data, of an earlier Prepared; None to read it.
-
-    Raises:
-        DataError, ConfigError: the data does not fit the study.
+    With `fit` episodes are made smaller if classes are too small for them; see `grid.fit_to_data`. `loaded`
+    is the data of an earlier Prepared; None reads it. Raises DataError, ConfigError: it does not fit.
     """
     read = {} if loaded is None else {yaml_of(config.data): loaded}
     made = []
@@ -119,12 +113,11 @@ def run(
 
     Args:
         config: see `grid.load`; or a prepared study, which has its data.
-        directory: of study.json, records/ and models/; for a cluster, one that all nodes have
-            under this path, with locks that hold among them (as NFS 4 has).
+        directory: of study.json, records/ and models/; for a cluster, one that all nodes have under this
+            path, with locks that hold among them (as NFS 4 has).
         fit: see `prepare`.
-        force: continue in a folder that holds the run of a study of another name, or of other data; its
-            records stay, and its study.json is replaced.
-        progress: see Progress; None for silence, Progress.printed() for a line per cell.
+        force: continue in a folder of another study, or of other data: only its study.json is replaced.
+        progress: None for silence, Progress.printed() for a line per cell.
         engine: runs the cells; one after the other in this process by default.
 
     Raises:
@@ -155,11 +148,11 @@ def run(
     engine = engine or EngineConfig(workers=1)
     for number, (part, labs, tasks) in enumerate(plans):
         total = len(tasks)
-        waiting = deque(task for task in tasks if not _path(directory, task[1]).exists())
+        waiting = deque(task for task in tasks if not _path_of(directory, task[1]).exists())
         if waiting and engine.name == "local" and engine.workers == 1:
             _one_after_the_other(labs, directory, waiting, total, progress)
         elif waiting:
-            begin = _bring(part.config, part.data)
+            begin = _bring(part.config, directory, part.data)
             with engines.engine(engine, preload=_MODULES, begin=begin) as found:
                 _at_once(found, part.config, directory, waiting, total, progress)
         for cell in looks.list_examples(part.config, _find_recommended(part.config, directory, number)):
@@ -178,12 +171,12 @@ def entry(lab: Lab, cell: Cell) -> dict[str, Any]:
     return {"digest": kinds.digest(lab, cell), "kind": cell.kind, "cell": cell.coordinates}
 
 
-def check(lab: Lab) -> None:
-    """Fails now rather than after an hour: labels, class sizes, cells larger than the images.
+def _path_of(directory: Path, entry: dict[str, Any]) -> Path:
+    return directory / "records" / f"{entry['digest']}.json"
 
-    Raises:
-        DataError, ConfigError: the data does not fit the study.
-    """
+
+def check(lab: Lab) -> None:
+    """Raises DataError or ConfigError now rather than after an hour: labels, class sizes, too large cells."""
     config = lab.config
     if config.episodic:
         accuracy.FEW_SHOT.check(lab)
@@ -202,9 +195,10 @@ def check(lab: Lab) -> None:
 
 def _find_recommended(config: StudyConfig, directory: Path, number: int) -> str | None:
     """The spec that the records of a run recommend; with `vary` those of one combination of values."""
-    advice = recommend(*reading.load_all(directory)[number])
-    names = names_of(config.specs)
-    own = {names.get(spec, spec): spec for spec in config.specs}
+    advice = load_all(directory)[number].advice
+    own = {spec: spec for spec in config.specs} | {
+        name: spec for spec, name in names_of(config.specs).items()
+    }
     return own[advice.setting.protection] if advice.setting else None
 
 
@@ -212,17 +206,21 @@ def _check_own(directory: Path, name: str, loaded: LabelledImages) -> None:
     """Raises DataError for a folder of another study, of other data, or of files that are no run's."""
     path = directory / "study.json"
     if not path.exists():
-        names = {each.name for each in directory.iterdir()} if directory.is_dir() else set()
-        if others := sorted(name for name in names - {"records", "models"} if not name.startswith(".")):
+        names = {each.name for each in directory.glob("[!.]*")} - {"records", "models"}
+        if names:
             raise DataError(
-                f"{directory}: holds {len(others):,} other files, such as {others[0]}, and no run: name a "
+                f"{directory}: holds {len(names):,} other files, such as {min(names)}, and no run: name a "
                 "new folder"
             )
         return
     before, source = read_json(path, "name another folder"), source_of(loaded.name)
     theirs = before.get("data", {})
     # By content: two folders may have one name in a study, and one folder two. Older runs have a name.
-    same = theirs["content"] == content_of(loaded) if "content" in theirs else theirs.get("source") == source
+    same = (
+        theirs["content"] == replace(loaded, splits={}).digest
+        if "content" in theirs
+        else theirs.get("source") == source
+    )
     if before.get("name") != name or not same:
         raise DataError(
             f"{directory}: holds the run of study {before.get('name')!r} on {theirs.get('source')}, and this "
@@ -234,8 +232,8 @@ def _check_own(directory: Path, name: str, loaded: LabelledImages) -> None:
 def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, Any]:
     """The content of study.json: the settings, the data and the cells. `labs`: one for each fold."""
     lab, *others = labs
-    config, task, content = lab.config, lab.config.task, content_of(lab.data)
-    folds = [
+    config, task, content = lab.config, lab.config.task, replace(lab.data, splits={}).digest
+    folds: list[dict[str, Any]] = [
         {"digest": each.data.digest, "splits": {name: len(rows) for name, rows in each.data.splits.items()}}
         for each in labs
     ]
@@ -297,11 +295,6 @@ def _join(varied: Sequence[Mapping[str, Any]], described: Sequence[dict[str, Any
     return {**first, "cells": cells, "vary": variants}
 
 
-def content_of(data: LabelledImages) -> str:
-    """The digest of images and labels, however they are split: the identity of a study's data."""
-    return replace(data, splits={}).digest
-
-
 def versions(device: torch.device) -> dict[str, str]:
     """The versions that a result depends on, for its record, and the GPU that trained if one did."""
     return {
@@ -315,25 +308,20 @@ def versions(device: torch.device) -> dict[str, str]:
     }
 
 
-def _path(directory: Path, entry: dict[str, Any]) -> Path:
-    return directory / "records" / f"{entry['digest']}.json"
-
-
 def _one_after_the_other(
     labs: Sequence[Lab], directory: Path, waiting: deque[_Task], total: int, progress: Progress
 ) -> None:
     tried = 0
     while waiting:
-        cell, entry = waiting.popleft()
-        progress.cell(str(cell), total - len(waiting) - 1, total)
-        if _measure(_lab_of(labs, cell), directory, cell, entry):
+        progress.cell(str(waiting[0][0]), total - len(waiting), total)
+        if _measure(labs, directory, *waiting[0]):
+            waiting.popleft()
             tried = 0
             continue
-        waiting.append((cell, entry))
-        tried += 1
-        if tried == len(waiting):  # another process is making all that is left
+        waiting.rotate(-1)
+        tried = (tried + 1) % len(waiting)
+        if not tried:  # another process is making all that is left
             time.sleep(_AGAIN)
-            tried = 0
 
 
 def _at_once(
@@ -377,43 +365,34 @@ def _take_next(waiting: deque[_Task], own: str | None, others: Container[str]) -
 
     Each process remembers what its protection's network makes of an image (see lab.lab).
     """
-    for wanted in (lambda spec: spec == own, lambda spec: spec not in others, lambda _: True):
-        for task in waiting:
-            if wanted(task[0].protection):
-                waiting.remove(task)
-                return task
-    raise AssertionError("nothing waits")
+    chosen = min(waiting, key=lambda task: (task[0].protection != own, task[0].protection in others))
+    waiting.remove(chosen)
+    return chosen
 
 
-_brought: tuple[StudyConfig, bytes] | None = None
 _kept: tuple[StudyConfig, Path, list[Lab]] | None = None
 
 
-def _bring(config: StudyConfig, data: Sequence[LabelledImages]) -> Callable[[], None] | None:
+def _bring(config: StudyConfig, directory: Path, data: Sequence[LabelledImages]) -> Callable[[], Any] | None:
     """Gives the data to other processes, which need not draw or decode it again; None if it is too large."""
     images = {id(part.images): part.images for part in data}.values()
     if any(isinstance(each, Stored) for each in images) or sum(each.nbytes for each in images) > _SENT:
         return None
     # By value: torch would share memory, if /dev/shm has room.
-    return partial(_take, config, pickle.dumps(data))
+    return partial(_open_labs, config, directory, pickle.dumps(data))
 
 
-def _take(config: StudyConfig, data: bytes) -> None:
-    global _brought
-    _brought = config, data
+def _open_labs(config: StudyConfig, directory: Path, data: bytes | None = None) -> list[Lab]:
+    """The labs of a process, which keeps them for later cells; `data` is that of another process."""
+    global _kept
+    if _kept is None or _kept[:2] != (config, directory):
+        parts = prepare(config).data if data is None else pickle.loads(data)
+        _kept = config, directory, [Lab(config, part, directory, Progress()) for part in parts]
+    return _kept[2]
 
 
 def _measure_there(config: StudyConfig, directory: Path, cell: Cell, entry: dict[str, Any]) -> bool:
-    """`_measure` in a process that keeps the labs for later cells."""
-    global _brought, _kept
-    if _kept is None or _kept[:2] != (config, directory):
-        if _brought is not None and _brought[0] == config:
-            data = pickle.loads(_brought[1])
-        else:
-            data = prepare(config).data
-        _brought = None
-        _kept = config, directory, [Lab(config, part, directory, Progress()) for part in data]
-    return _measure(_lab_of(_kept[2], cell), directory, cell, entry)
+    return _measure(_open_labs(config, directory), directory, cell, entry)
 
 
 def _lab_of(labs: Sequence[Lab], cell: Cell) -> Lab:
@@ -421,9 +400,9 @@ def _lab_of(labs: Sequence[Lab], cell: Cell) -> Lab:
     return labs[cell.seed] if len(labs) > 1 else labs[0]
 
 
-def _measure(lab: Lab, directory: Path, cell: Cell, entry: dict[str, Any]) -> bool:
+def _measure(labs: Sequence[Lab], directory: Path, cell: Cell, entry: dict[str, Any]) -> bool:
     """Makes the record of a cell. False if another process is making it, or one of its parts."""
-    path = _path(directory, entry)
+    lab, path = _lab_of(labs, cell), _path_of(directory, entry)
     try:
         with claim(path):
             if path.exists():

@@ -5,8 +5,9 @@ so that a new one is a file and a line of this module, or a package that registe
 docs/guides/own-parts.md. Nothing here needs PyTorch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from sfumato.base.registry import Registry
@@ -35,10 +36,7 @@ GREY_IMAGES = "grey: networks take them as three equal channels"
 
 @dataclass(frozen=True)
 class Look:
-    """The look of one series, everywhere in a report.
-
-    Colour and mark are those of a protection. Line and fill distinguish learners and adversaries.
-    """
+    """The look of one series in a report: colour and mark of a protection, line and fill of who uses it."""
 
     colour: str
     marker: str
@@ -136,7 +134,7 @@ INFERRERS = {
 def release_kind(spec: str) -> str:
     """The kind of a spec's release. For an unknown name: pixels.
 
-    A code without `numbers` makes bits: a study writes that of a file into the spec; see specs.in_full.
+    A code without `numbers` makes bits: a study writes that of a file into the spec; see `in_full`.
     """
     name, _, rest = spec.partition(":")
     own = None if name in PROTECTIONS else protections.PROTECTIONS.get(name)
@@ -155,18 +153,14 @@ def words_of(name: str) -> ProtectionWords:
     if name in PROTECTIONS:
         return PROTECTIONS[name]
     own = protections.PROTECTIONS.get(name)
-    kind = getattr(own, "kind", PIXELS)
-    words: ProtectionWords = getattr(own, "words", ProtectionWords(name, release=kind))
+    by_name = ProtectionWords(name, release=getattr(own, "kind", PIXELS))
+    words: ProtectionWords = getattr(own, "words", by_name)
     return words
 
 
 @dataclass(frozen=True)
 class LearnerWords:
-    """One who learns the task from releases.
-
-    Accuracies of a learner that knows the classes, of the training images, do not compare with those of
-    others, who are tested on episodes of new classes.
-    """
+    """One who learns the task from releases."""
 
     name: str  # in study files
     words: str  # in a sentence about its accuracy
@@ -174,7 +168,7 @@ class LearnerWords:
     look: Look = Look(GREY, "o", (0, (1, 1)), "none")  # in the colour and with the mark of a protection
     method: object = None  # trains and tests it: a cells.Method, or a reference to one
     releases: tuple[str, ...] = IMAGES  # the kinds of releases that it takes
-    knows_classes: bool = False
+    knows_classes: bool = False  # of the training images; others, whose accuracies differ, learn new ones
     trained_on: str = "released"  # images, or "clear" ones, or the "shape" of a mask alone
     of_service: bool = True  # whether a service can run it; others show the content of a release
     default: bool = False  # whether a study has it that names no learners
@@ -202,69 +196,51 @@ _LINES: tuple[tuple[Any, str], ...] = (
     ((0, (1.5, 1.5)), "bottom"),
     ((0, (2, 1)), "full"),
 )
+_few_shot = partial(LearnerWords, method=FEW_SHOT, default=True)
+_classifier = partial(LearnerWords, method=CLASSIFIER, knows_classes=True)
 _LEARNERS = (
-    LearnerWords(
-        "clean",
-        "trained on clean images",
+    _few_shot(
+        *("clean", "trained on clean images"),
         "A prototypical network trained on clean images only, and tested on protected ones.",
-        method=FEW_SHOT,
         trained_on="clear",
-        default=True,
     ),
-    LearnerWords(
-        "protected",
-        "trained on protected images",
+    _few_shot(
+        *("protected", "trained on protected images"),
         "The same network trained and tested on protected images.",
-        method=FEW_SHOT,
         releases=(PIXELS, SHAPE, NUMBERS, BITS),
-        default=True,
     ),
-    LearnerWords(
-        "denoised",
-        "trained jointly with a denoiser",
+    _few_shot(
+        *("denoised", "trained jointly with a denoiser"),
         "The same network trained on protected images jointly with a denoiser, which restores each image "
         "before it is embedded; tested on protected images.",
-        method=FEW_SHOT,
-        default=True,
     ),
     LearnerWords(
-        "meta",
-        "meta-learned on protected images",
+        *("meta", "meta-learned on protected images"),
         "A network meta-learned on protected images. It learns each task anew, in a few steps on the "
         "support images, and names all queries of a task together, so that what one is called depends on "
         "the others; tested on protected images.",
         method=META,
     ),
-    LearnerWords(
-        "classifier-clean",
-        "a classifier trained on clean images",
+    _classifier(
+        *("classifier-clean", "a classifier trained on clean images"),
         "An ordinary network that learned all classes on clean images only; tested on protected images of "
         "them.",
-        method=CLASSIFIER,
-        knows_classes=True,
         trained_on="clear",
     ),
-    LearnerWords(
-        "classifier-protected",
-        "a classifier trained on protected images",
+    _classifier(
+        *("classifier-protected", "a classifier trained on protected images"),
         "The same network trained and tested on protected images. It is independent of what made a mask.",
-        method=CLASSIFIER,
         releases=(PIXELS, SHAPE, NUMBERS, BITS),
-        knows_classes=True,
     ),
-    LearnerWords(
-        "classifier-shape",
-        "a classifier of the mask's shape alone",
+    _classifier(
+        *("classifier-shape", "a classifier of the mask's shape alone"),
         "The same network shown which pixels a mask reveals, white, and which it hides, black, and "
         "nothing else: what it tells, the shape of the mask tells.",
-        method=CLASSIFIER,
-        knows_classes=True,
         trained_on="shape",
         of_service=False,
     ),
     LearnerWords(  # for the protection "answer" alone; no study need name it
-        "answer",
-        "the device's own answer",
+        *("answer", "the device's own answer"),
         "The device classifies, and releases the name of the class: nothing is learned from it.",
         method=ANSWERER,
         releases=(ANSWER,),
@@ -272,13 +248,8 @@ _LEARNERS = (
     ),
 )
 LEARNERS: Registry[LearnerWords] = _registry(
-    "learners",
-    "learner",
-    LearnerWords,
-    (
-        replace(learner, look=Look(GREY, "o", line, fill))
-        for learner, (line, fill) in zip(_LEARNERS, _LINES, strict=True)
-    ),
+    *("learners", "learner", LearnerWords),
+    (replace(each, look=Look(GREY, "o", *line)) for each, line in zip(_LEARNERS, _LINES, strict=True)),
 )
 
 
@@ -394,33 +365,21 @@ ADVERSARY_LOOKS = {"static": Look(GREY, "o", (0, (5, 2)), "none"), "adaptive": L
 
 # The ways to compare embeddings, by the words of records; studies of earlier versions have "linear".
 IDENTIFIERS = {
-    "svm": "SVM",
-    "linear": "linear",
-    "1-nn": "1-nn",
-    "mean": "nearest-mean",
-    "discriminant": "discriminant",
-    "table": "counting",
-    "rbf": "Gaussian-kernel SVM",
-    "plda": "PLDA",
-    "plda-rbf": "PLDA and Gaussian-kernel SVM",
-    "cosine": "cosine",
-    "fusion": "sum-of-scores",
+    **{"svm": "SVM", "mean": "nearest-mean", "table": "counting", "fusion": "sum-of-scores"},
+    **{"rbf": "Gaussian-kernel SVM", "plda": "PLDA", "plda-rbf": "PLDA and Gaussian-kernel SVM"},
 }
 
 
 @dataclass(frozen=True)
 class MeasureWords:
-    """How much of an image is left in a view of it.
-
-    Its function, or a reference to it, takes float images and their counterparts, (N, C, H, W) each, to (N,);
-    None for a measure by the recogniser of the adversary.
-    """
+    """How much of an image is left in a view of it."""
 
     name: str  # in study files
     words: str  # in a report
     form: str  # of its value, "{:.2f}" say
     term: str  # its meaning, in the glossary of a report
-    function: object = None
+    # Takes float images and their counterparts, (N, C, H, W) each, to (N,); or a reference to it. None for a
+    function: object = None  # measure by the recogniser of the adversary.
     default: bool = True  # whether a study has it that names no measures
     beside_pictures: bool = True  # whether it stands there; not if another one already says the same
 
@@ -463,12 +422,119 @@ class ReconstructionWords:
     releases: tuple[str, ...]  # the kinds it can rebuild from
 
 
-_INVERSION = ReconstructionWords(
+_INVERT = ReconstructionWords(
     *("invert-feature", "Feature inversion"),
     "A decoder, trained on releases of other people’s images, draws the image that the numbers came from "
     "(Dosovitskiy & Brox 2016).",
     (NUMBERS,),
 )
-RECONSTRUCTIONS: Registry[ReconstructionWords] = _registry(
-    "reconstructions", "reconstruction", ReconstructionWords, [_INVERSION]
+RECONSTRUCTIONS = _registry("reconstructions", "reconstruction", ReconstructionWords, [_INVERT])
+
+
+# The protections that a study names. A spec without `artefact=`, such as "mask:keep=0.1,0.25", names those to
+# train on the study's training images: each leaves an artefact that `sfumato protect` takes.
+RECIPES: Registry[Any] = Registry(
+    *("recipes", "protection to train", lambda name, recipe: ""),
+    {
+        name: f"sfumato.study.lab.trained:{name.title()}Recipe"
+        for name in ("mask", "feature", "code", "answer")
+    },
 )
+
+
+def expand(spec: str) -> list[Any]:
+    """The protections of a spec of a study, whose keys may list values. Raises SpecError."""
+    name, _, rest = spec.strip().partition(":")
+    keys = {part.partition("=")[0].strip() for part in rest.split(",") if "=" in part}
+    if name in RECIPES and "artefact" not in keys:
+        return protections.expand_as(spec, RECIPES)
+    return protections.expand(spec, takes=KINDS)
+
+
+def recipe_of(spec: str) -> Any:
+    """The recipe of one canonical spec of a study; None if nothing is to be trained for it."""
+    (named,) = expand(spec)
+    return named if is_recipe(named) else None
+
+
+def is_recipe(named: Any) -> bool:
+    """Whether a study trains a protection: whether it is a lab.trained.Recipe."""
+    return hasattr(named, "with_artefact")
+
+
+def in_full(named: Any) -> Any:
+    """A protection whose spec tells the kind of its release: that of a code of numbers has their count.
+
+    Raises ArtefactError if the file of a code is missing, damaged or foreign.
+    """
+    from sfumato.protect.code import Code, load_encoder
+
+    if not isinstance(named, Code) or named.bits or named.numbers:
+        return named
+    encoder = load_encoder(named.artefact)
+    return named if encoder.bits else replace(named, numbers=encoder.dimension)
+
+
+def learners_of(config: Any, spec: str) -> list[str]:
+    """The learners that a study, a grid.StudyConfig, trains for a protection.
+
+    On clear images all few-shot learners would be the clean one, as classifiers would. The device's own
+    answer leaves nothing to learn.
+    """
+    kind = release_kind(spec)
+    if kind == "answer":
+        return ["answer"]
+    wanted = config.learners
+    if spec == "none":
+        classify = {"classifier-clean", "classifier-protected"}.intersection(wanted)
+        # Methods of their own, as meta-learning, have no other learner of clear images.
+        others = [name for name in wanted if LEARNERS[name].method not in (FEW_SHOT, CLASSIFIER)]
+        return [*["clean"] * config.episodic, *["classifier-clean"] * bool(classify), *others]
+    return [
+        name
+        for name in wanted
+        if kind in LEARNERS[name].releases and (LEARNERS[name].trained_on != "shape" or has_shape(spec))
+    ]
+
+
+def attacks_of(config: Any, spec: str) -> list[str]:
+    """The attacks that a study makes on a protection: a single one has nothing to fuse with.
+
+    On clear images there is nothing to adapt to, but on a board they are the control of every adversary.
+    """
+    if config.task.sensitive is None:
+        return []
+    wanted = set(config.attacks)
+    if spec == "none" and not config.board:
+        wanted &= {"reidentify-static"}
+    if "denoised" not in learners_of(config, spec):
+        wanted = {name for name in wanted if ATTACKS[name].view != "denoised"}
+    elif "reidentify-static" in wanted:
+        wanted.add("reidentify-denoised")
+    kind, shape = release_kind(spec), has_shape(spec)
+    wanted = {name for name in wanted if shape or ATTACKS[name].view != "shape"}
+    made = [name for name, attack in ATTACKS.items() if name in wanted and kind in attack.releases]
+    alone = [name for name in made if not ATTACKS[name].fuses]
+    return made if len(alone) > 1 else alone
+
+
+def views_of(config: Any, spec: str) -> list[str]:
+    """The views of a protection's images: released, denoised or restored."""
+    kind = release_kind(spec)
+    views = ["released"] if kind in IMAGES else []
+    if spec != "none" and "denoised" in learners_of(config, spec):
+        views.append("denoised")
+    if any(ATTACKS[name].view == "restored" for name in attacks_of(config, spec)):
+        views.append("restored")
+    return views
+
+
+def not_taken(what: str, table: Mapping[str, Any], names: list[str], spec: str) -> dict[str, tuple[str, ...]]:
+    """The names of a table that cannot use a protection's releases -> the kinds of these that they take."""
+    taken = {f"the {what} {name!r}": table[name].releases for name in names}
+    return {words: kinds for words, kinds in taken.items() if release_kind(spec) not in kinds}
+
+
+def has_shape(spec: str) -> bool:
+    """Whether a protection shows some pixels and hides others, and says which."""
+    return spec.partition(":")[0] == "mask"

@@ -26,9 +26,7 @@ from sfumato.networks.faces.finding import WEIGHTS
 from sfumato.protect.region import Box, Region, disjoint, overlap
 from sfumato.protect.release import IMAGES, KINDS, kind_of
 
-Detect = Callable[[Tensor], list[Box]]
-"""Finds the boxes of faces on a (3, H, W) uint8 picture."""
-
+Detect = Callable[[Tensor], list[Box]]  # finds the boxes of faces on a (3, H, W) uint8 picture
 _COPIES = 4  # of each known photograph, if a protection draws noise
 _SHOWN, _SIDE = 6, 192  # pictures of a finding, and the longest side of each
 _FLAT = 4.0  # grey levels from the middle one: a colour
@@ -43,7 +41,7 @@ class Seen:
     look: Look  # the protection that it looks like
     faces: list[Box] | None  # that a detector finds, but for those of one colour; None without a detector
     metadata: list[str] | None  # in words; None for further pictures, releases and videos
-    crops: list[Tensor]  # some of the faces
+    crops: list[Tensor]  # some of the faces, small copies: a part of a picture holds all of it in memory
     side: int  # the shorter one in pixels
 
 
@@ -121,7 +119,7 @@ def _audit_names(listing: Listing, known: Source, spec: str, config: NamingConfi
     return Report(
         audit="re-identification",
         subject=f"{len(asked.files):,} releases, {len(set(photographs.people)):,} known people",
-        sentence=f"{found[0].sentence}{_add(outcome)}",
+        sentence="; ".join(filter(None, (found[0].sentence, outcome.words))),
         findings=(*found, *outcome.findings()),
         limits=_LIMITS + (() if spec != "none" else (_UNKNOWN,)),
         risks=risks,
@@ -148,16 +146,14 @@ def _read_both(
     common: dict[str, Any] = {"size": config.size, "outcome": Outcome()}  # they were counted before
     parts = {each.file: disjoint([*each.look.parts, *(each.faces or ())]) for each in seen if not each.number}
     some = [file for file in files if parts.get(file.name)] if _are_scenes(seen) else []
-    if not some:
-        asked = pictures.read_pictures(files, listing.root, every=True, **common)
-        return _read_known(known, spec, config, outcome), asked, spec
+    find: Boxes | None = (lambda file, _: parts[file.name]) if some else None
+    asked = pictures.read_pictures(some or files, listing.root, boxes=find, every=not some, **common)
 
-    def first_face(_: Listed, picture: torch.Tensor) -> list[Box]:
-        boxes = detect(picture) if detect else []
-        return [max(boxes or [(0, picture.shape[1], 0, picture.shape[2])], key=lambda box: box[1] - box[0])]
+    def first_face(_: Listed, picture: Tensor) -> list[Box]:
+        found = detect(picture) if detect else []
+        return [max(found or [(0, picture.shape[1], 0, picture.shape[2])], key=lambda box: box[1] - box[0])]
 
-    asked = pictures.read_pictures(some, listing.root, boxes=lambda file, _: parts[file.name], **common)
-    return _read_known(known, spec, config, outcome, first_face if detect else None), asked, spec
+    return _read_known(known, spec, config, outcome, first_face if some and detect else None), asked, spec
 
 
 # By findings that leak, the worst first: the words of the first sentence, and the cure.
@@ -201,7 +197,8 @@ _SUB_FOLDERS = (
 
 
 def _sentence(leaks: Sequence[str], blind: bool, outcome: Outcome) -> str:
-    worst, rest = [words for name, (words, _) in _LEAKS.items() if name in leaks], _add(outcome)
+    worst = [words for name, (words, _) in _LEAKS.items() if name in leaks]
+    rest = f"; {outcome.words}" if outcome.left_out else ""
     if worst:
         worst += ["nobody looked for faces"] if blind else []
         return f"Do not pass this folder on as it is: {'; '.join(worst)}{rest}."
@@ -209,10 +206,6 @@ def _sentence(leaks: Sequence[str], blind: bool, outcome: Outcome) -> str:
         return "No attempt found people in this folder, which proves nothing."
     faces_of = ", where nobody looked for faces," if blind else ""
     return f"In what was looked at{faces_of} no attempt found people, which proves nothing{rest}."
-
-
-def _add(outcome: Outcome) -> str:
-    return f"; {outcome.words}" if outcome.left_out else ""
 
 
 def _detector(weights: Path | None) -> Detect | None:
@@ -249,17 +242,11 @@ def _guess(seen: Sequence[Seen]) -> str:
 
 def _release(spec: str) -> Release | None:
     """Make releases of one picture in its own size; None for no copies, and for networks of a fixed size."""
-    if spec == "none":
-        return None
     parsed = protect.parse(spec, takes=KINDS)
-    if hasattr(parsed, "artefact"):
+    if spec == "none" or hasattr(parsed, "artefact"):
         return None
-
-    def release(picture: torch.Tensor) -> list[torch.Tensor]:
-        draws = [seeded_noise(0, number) for number in range(_COPIES if parsed.draws_noise else 1)]
-        return [parsed.release(picture[None], noise).images()[0] for noise in draws]
-
-    return release
+    copies = range(_COPIES if parsed.draws_noise else 1)
+    return lambda one: [parsed.release(one[None], seeded_noise(0, copy)).images()[0] for copy in copies]
 
 
 def see(file: Listed, number: int, picture: Tensor, detect: Detect | None, crops: int) -> Seen:
@@ -267,7 +254,8 @@ def see(file: Listed, number: int, picture: Tensor, detect: Detect | None, crops
     first = number == 0 and is_image(file.path)
     metadata = metadata_of(read_regular(file.path, MAX_BYTES)) if first else None
     faces = None if detect is None else [box for box in detect(picture) if _shows(picture, box)]
-    shown = [_reduce(cut(picture, box)) for box in (faces or [])[:crops]]
+    parts = [cut(picture, box) for box in (faces or [])[:crops]]
+    shown = [torch.from_numpy(resize(part.numpy(), min(_SIDE, part.shape[1]))) for part in parts]
     return Seen(file.name, number, look(picture), faces, metadata, shown, min(picture.shape[1:]))
 
 
@@ -337,15 +325,10 @@ def _shows(picture: Tensor, box: Box) -> bool:
     top, bottom, left, right = box
     down, across = (bottom - top) // 4, (right - left) // 4
     middle = picture[:, top + down : bottom - down, left + across : right - across].flatten(1).float()
-    differs = (
-        (middle - middle.median(1, keepdim=True).values).abs().amax(0) > _FLAT if middle.numel() else None
-    )
-    return differs is None or bool(differs.float().mean() > 0.5)
-
-
-def _reduce(picture: Tensor) -> Tensor:
-    """Copy a square picture for a page: a part of a large one would hold all of it in memory."""
-    return torch.from_numpy(resize(picture.numpy(), _SIDE)) if picture.shape[1] > _SIDE else picture.clone()
+    if not middle.numel():
+        return True
+    differs = (middle - middle.median(1, keepdim=True).values).abs().amax(0) > _FLAT
+    return bool(differs.float().mean() > 0.5)
 
 
 def protection(seen: Sequence[Seen]) -> Finding:

@@ -135,8 +135,7 @@ def _grids(grey: Grey) -> list[tuple[Box, float]]:
     """Find mosaics on parts: windows of 3 x 3 cells whose differences lie on lines a cell apart."""
     from scipy import ndimage  # type: ignore[import-untyped]
 
-    found = []
-    sums = []
+    found, sums = [], []
     for lines in (grey, grey.T):  # of the differences along each line, down to each row
         steps = np.abs(np.diff(lines, axis=1, prepend=lines[:, :1]))
         sums.append(np.cumsum(np.pad(steps, ((1, 0), (0, 0))), 0, dtype=np.float64))

@@ -15,10 +15,19 @@ from torch import Tensor
 
 from sfumato import protect
 from sfumato.assess.recognition import chance
-from sfumato.attack.ensemble import PROBES, Compared, Gallery, by_images, by_values, by_vectors, choose
-from sfumato.attack.faces import Recognisers
-from sfumato.attack.fusion import MOST, standardise
-from sfumato.attack.reidentify import AdversaryConfig, Guesses, Recogniser
+from sfumato.attack import undo
+from sfumato.attack.ensemble import (
+    MOST,
+    PROBES,
+    Compared,
+    Gallery,
+    by_images,
+    by_values,
+    by_vectors,
+    choose,
+    standardise,
+)
+from sfumato.attack.reidentify import AdversaryConfig, Guesses, Recogniser, Recognisers
 from sfumato.attack.undo import InversionConfig, RestorationConfig, Undoer
 from sfumato.audits.findings import Finding, Picture, Risk, Table, interval, shown, worst_of
 from sfumato.audits.folder.pictures import Pictures
@@ -28,9 +37,9 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.images import as_array, digest
 from sfumato.protect.release import IMAGES, KINDS, Release
 from sfumato.protect.spec import portable
-from sfumato.study.choose.estimates import classifier_in_words, estimate_of
+from sfumato.study.choose.figures import classifier_in_words, estimate_of
 from sfumato.study.hits import Hits
-from sfumato.study.lab.adversaries import first_network, train_undoer, undo_release
+from sfumato.study.lab.adversaries import first_network
 from sfumato.study.measure.attack import readings, score
 from sfumato.study.vocabulary import ATTACKS, RECOGNISER, VALUES, AttackWords, release_kind
 
@@ -113,14 +122,14 @@ def name_people(
     @cache
     def undoer() -> Undoer:
         make = (RestorationConfig if images else InversionConfig)(steps=config.restoration_steps)
-        return train_undoer(gallery.release, gallery.others, people.codes, make, seed, {})
+        return undo.train(gallery.release, gallery.others, people.codes, make, seed, {})
 
     @cache
     def networks_of(network: AdversaryConfig) -> tuple[Recognisers, Recogniser, Gallery]:
         encoder = partial(first_network, network, known.images.shape[1], 0)
         recognisers = Recognisers(network, known.images, people.codes, encoder)
-        faces = recognisers.find(known.images)
-        return recognisers, recognisers.train(seed), replace(gallery, landmarks=faces and faces.landmarks)
+        clear = replace(gallery, landmarks=recognisers.find(known.images)[0])
+        return recognisers, recognisers.train(seed), clear
 
     def compare(words: AttackWords, network: AdversaryConfig) -> Compared:
         if words.view == "values":
@@ -129,7 +138,7 @@ def name_people(
         if words.view == "released" and not images:
             return by_vectors(gallery, lambda release: release.vectors(), copies=network.copies)
         restored = words.view == "restored"
-        see = (lambda release: undo_release(undoer(), release)) if restored else Release.images
+        see = (lambda release: undo.undo(undoer(), release)) if restored else Release.images
         recognisers, static, clear = networks_of(network)
         return by_images(clear, see, recognisers, static, adaptive=words.adaptive)
 

@@ -30,8 +30,7 @@ _EVERY, _MOST_FRAMES = 10, 1500  # frames of a video: between two looks, and in 
 _MANIFEST = frozenset({"spec", "made_of", "outputs"})  # keys of the manifest that `sfumato protect` writes
 
 Source = str | os.PathLike[str]
-Release = Callable[[Tensor], Sequence[Tensor]]
-"""Maps a (3, H, W) uint8 picture to R releases of it, of the same shape."""
+Release = Callable[[Tensor], Sequence[Tensor]]  # a (3, H, W) uint8 picture -> R releases of it, of this shape
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,7 @@ class Listed:
     person: str = ""
 
 
-Boxes = Callable[[Listed, Tensor], Sequence[Box]]
-"""Finds the parts of a picture to look at."""
+Boxes = Callable[[Listed, Tensor], Sequence[Box]]  # finds the parts of a picture to look at
 
 
 @dataclass(frozen=True)
@@ -122,16 +120,16 @@ def list_files(source: Source, people: Path | None = None, *, every: bool = Fals
     return Listing(files, source, outcome, by_folder, digest.hexdigest() if every else "")
 
 
-def _walk(source: Path, outcome: Outcome) -> Iterator[Path]:
-    """Yield all but folders, in the order of names; count folders that cannot be opened."""
-
-    def refuse(error: OSError) -> None:
-        outcome.leave_out("folder that cannot be opened", Path(error.filename).relative_to(source).as_posix())
-
-    walk = os.walk(source, onerror=refuse)
+def _walk(source: Path, outcome: Outcome) -> list[Path]:
+    """List all but folders, in the order of names; count folders that cannot be opened."""
+    refused: list[OSError] = []
+    walk = os.walk(source, onerror=refused.append)
     every = [Path(folder, each) for folder, inner, files in walk for each in (*files, *inner)]
+    for error in refused:
+        name = Path(error.filename).relative_to(source).as_posix()
+        outcome.leave_out("folder that cannot be opened", name)
     made = [path for path in every if path.is_symlink() or not path.is_dir()]
-    yield from sorted(made, key=lambda path: os.fsencode(path.relative_to(source)))
+    return sorted(made, key=lambda path: os.fsencode(path.relative_to(source)))
 
 
 def _is_manifest(path: Path) -> bool:

@@ -155,7 +155,7 @@ def training(
 
     Example: sfumato audit training start.safetensors --html training.html
     """
-    from sfumato.audits.training import TrainingAuditConfig, audit_training
+    from sfumato.audits.guarantees import TrainingAuditConfig, audit_training
     from sfumato.base.settings import configure, parse_overrides
     from sfumato.learn import meta
 

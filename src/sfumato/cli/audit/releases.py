@@ -115,7 +115,7 @@ def protection(
     """
     from sfumato import protect
     from sfumato.audits.evidence import RELEASES
-    from sfumato.audits.protection import PEOPLE, Audited, report
+    from sfumato.audits.guarantees import PEOPLE, Audited, report_protections
     from sfumato.dp.audit import AuditConfig, AuditResult, OneReleaseConfig, OneRunAudit, audit, audit_release
     from sfumato.dp.mechanisms import fresh_noise
     from sfumato.protect.naming import bound_naming, naming_words
@@ -145,7 +145,7 @@ def protection(
             proofs = {n: bound_naming(each, sizes, candidates=PEOPLE, releases=n) for n in RELEASES}
             bounds = {n: proof.chance for n, proof in proofs.items() if proof.proves}
         audited.append(Audited(portable(each.spec), result, naming, bounds))
-    finish(report(portable(spec), audited), as_json, html, pdf, audience, threshold)
+    finish(report_protections(portable(spec), audited), as_json, html, pdf, audience, threshold)
 
 
 @app.command("vectors")
@@ -179,7 +179,8 @@ def vectors(
 
     Example: sfumato audit vectors faces.npz --people person --labels gender --html vectors.html
     """
-    from sfumato.audits.vectors import audit_vectors, read
+    from sfumato.audits.vector_files import read
+    from sfumato.audits.vectors import audit_vectors
 
     names = [] if labels is None else [name.strip() for name in labels.split(",")]
     given = read(file, vectors=vectors, people=people, labels=names, rows=rows, seed=seed)

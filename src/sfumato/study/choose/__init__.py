@@ -1,1 +1,1 @@
-"""Reading a run, and choosing from it: estimates, the frontier, the recommendation and its use."""
+"""Reading a run, and choosing from it: its results, the recommendation and its use."""

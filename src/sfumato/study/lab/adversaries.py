@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.assess import similarity
 from sfumato.attack import reidentify, undo
-from sfumato.attack.ensemble import RESTORED, Gallery
-from sfumato.attack.faces import Recognisers
-from sfumato.attack.reidentify import FACE_NETWORKS, AdversaryConfig
+from sfumato.attack.ensemble import Gallery
+from sfumato.attack.reidentify import FACE_NETWORKS, AdversaryConfig, Recognisers
 from sfumato.attack.saturation import Training
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
@@ -26,6 +25,7 @@ from sfumato.study.cells import Cell, Facts, non_defaults
 from sfumato.study.grid import StudyConfig
 from sfumato.study.vocabulary import IMAGES, release_kind
 
+_Network = TypeVar("_Network")
 _VERSION = 3  # raised when the same adversary would find more or less, as lab.RESULTS for all
 
 
@@ -39,37 +39,10 @@ def first_network(config: AdversaryConfig, channels: int, seed: int) -> nn.Modul
     return network
 
 
-def train_undoer(
-    release: Callable[[Tensor, int, int], Any],
-    photographs: Tensor,
-    people: Tensor,
-    config: undo.RestorationConfig | undo.InversionConfig,
-    seed: int,
-    how: dict[str, Any],
-) -> undo.Undoer:
-    """Trains a network that undoes a protection, on (N, C, H, W) uint8 photographs of (N,) other people.
-
-    For `release` see ensemble.Gallery; `how` has the device and the progress.
-    """
-    how = {**how, "people": people, "seed": seed}
-    if isinstance(config, undo.InversionConfig):
-        released = release(photographs, RESTORED, 0).vectors()
-        return undo.train_inverter(released, photographs, config, **how)
-    return undo.train_restorer(
-        photographs, lambda batch, step: release(batch, RESTORED, step).images(), config, **how
-    )
-
-
-def undo_release(undoer: undo.Undoer, released: Any) -> Tensor:
-    """From a release to (N, C, H, W) uint8 images, as well as a network can."""
-    return undoer.restore(released.images() if isinstance(undoer, undo.Restorer) else released.vectors())
-
-
 class Adversaries:
     """All who are after the sensitive label of one study. State: their trained networks so far."""
 
     def __init__(self, config: StudyConfig, data: LabelledImages, lab: Any) -> None:
-        """The adversaries of a study, on its data, with the lab.Lab that releases."""
         self._config = config
         self._data = data
         self._lab = lab
@@ -175,7 +148,7 @@ class Adversaries:
 
     def undone(self, cell: Cell, released: Any) -> Tensor:
         """From a release to (N, C, H, W) uint8 images, as well as `undoer` can."""
-        return undo_release(self.undoer(cell), released)
+        return undo.undo(self.undoer(cell), released)
 
     def undoer(self, cell: Cell) -> undo.Undoer:
         """The network by which they undo the protection, trained on people outside the test split."""
@@ -190,18 +163,13 @@ class Adversaries:
             decoder = UpConvolutional(len(tensors["mean"]), (channels, height, width), width=config.width)
             return undo.Inverter(decoder, tensors["mean"], tensors["spread"])
 
+        def train() -> undo.Undoer:
+            release, how = partial(self._lab.release, cell), self._lab.how()
+            return undo.train(release, others.images, codes, config, cell.seed, how)
+
         settings = {"spec": cell.protection, "seed": cell.seed, **self.undoing(cell.protection)}
         settings |= self._lab.artefact_digest(cell.protection)
-        undoer: undo.Undoer = self._once(
-            "restorer" if images else "inverter",
-            settings,
-            settings,
-            lambda: train_undoer(
-                partial(self._lab.release, cell), others.images, codes, config, cell.seed, self._lab.how()
-            ),
-            empty,
-        )
-        return undoer
+        return self._once("restorer" if images else "inverter", settings, settings, train, empty)
 
     @cached_property
     def recognisers(self) -> Recognisers:
@@ -223,68 +191,59 @@ class Adversaries:
             return reidentify.Recogniser(self.recognisers.encoder())
 
         settings = {**self.of_clear(), "seed": seed}
-        recogniser: reidentify.Recogniser = self._once(
-            "recogniser", settings, {"seed": seed}, lambda: self.recognisers.train(seed), empty
-        )
-        return recogniser
+        train = partial(self.recognisers.train, seed)
+        return self._once("recogniser", settings, {"seed": seed}, train, empty)
 
     def _once(
         self,
         kind: str,
         settings: Facts,
         card: Facts,
-        train: Callable[[], Any],
-        empty: Callable[[dict[str, Tensor]], Any],
-    ) -> Any:
+        train: Callable[[], _Network],
+        empty: Callable[[dict[str, Tensor]], _Network],
+    ) -> _Network:
         """A network that is trained once, and read from its file into the one that `empty` makes."""
 
         def make(path: Path) -> None:
-            network = train()
+            network: Any = train()
             trained = {"trained": asdict(network.trained)}
             artefacts.save(path, network.state_dict(), {"kind": kind, **card, **trained})
 
         def read(path: Path) -> Any:
             tensors, card = artefacts.load(path, kind=kind)
             with initial_weights():
-                network = empty(tensors)
+                network: Any = empty(tensors)
             network.load_state_dict(tensors)
             network.trained = Training(**card["trained"])
             return network.eval().to(self._lab.device)
 
-        return self._lab.models.once(kind, settings, make, read)
+        network: _Network = self._lab.models.once(kind, settings, make, read)
+        return network
 
     # Faces
 
     def face_similarity(
         self, originals: LabelledImages, others: Tensor, seed: int
     ) -> tuple[float, float | None]:
-        """How alike faces are on originals and on `others`, by the adversaries' recogniser: mean cosines.
+        """Mean cosines of faces on originals and on `others`, and of originals of two people, if there are.
 
         Both are cut at the face of the ORIGINAL: a detector that misses it is not a protection.
-
-        Returns:
-            of each original and its counterpart; and, for comparison, of originals of two people (None if
-            there is one), below which there is little to hide.
         """
-        faces, recogniser = self.recognisers.find(originals.images), self.static(seed)
+        recogniser, (faces, _) = self.static(seed), self.recognisers.find(originals.images)
         first, second = (
-            recogniser.embed(self.recognisers.cut(images, faces and faces.landmarks))
-            for images in (originals.images, others)
+            recogniser.embed(self.recognisers.cut(images, faces)) for images in (originals.images, others)
         )
         known = self._config.task.sensitive is not None  # otherwise all are different people
         codes = originals.label(self.sensitive).codes if known else torch.arange(len(originals))
         left, right = (codes[:, None] != codes).nonzero().T
         strangers = similarity.embedding_similarity(first[left], first[right])
-        return (
-            similarity.embedding_similarity(first, second).mean().item(),
-            strangers.mean().item() if len(strangers) else None,
-        )
+        alike = similarity.embedding_similarity(first, second).mean().item()
+        return alike, strangers.mean().item() if len(strangers) else None
 
     @cached_property
     def _landmarks(self) -> Tensor | None:
         """Of the faces on clean photographs of people, once for all attacks; None if nothing uses them."""
-        faces = self.recognisers.find(self.people.images)
-        return None if faces is None else faces.landmarks
+        return self.recognisers.find(self.people.images)[0]
 
 
 def _digest(path: Path) -> str:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from sfumato.protect.spec import portable
 from sfumato.study.cells import Cell, Facts, digest_of, non_defaults
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.adversaries import Adversaries
-from sfumato.study.specs import Untrained, expand
+from sfumato.study.vocabulary import expand, is_recipe
 
 # Raised when the same settings would give other results, so that older records are not taken for new ones.
 RESULTS = 2
@@ -60,17 +60,10 @@ class Progress:
         return cls(cell=lambda words, done, total: note(f"{done}/{total} {words}"), note=note)
 
 
-class Saved(Protocol):
-    """The result of a training."""
-
-    def save(self, path: Path) -> None:
-        """Writes it as an artefact."""
-
-
-def with_checkpoint(train: Callable[[Path], Saved]) -> Callable[[Path], None]:
+def with_checkpoint(train: Callable[[Path], Any]) -> Callable[[Path], None]:
     """The `make` of `Models.once`, for a training that resumes from a checkpoint next to the network.
 
-    The checkpoint is removed when the network is written: it may hold unpublishable content.
+    It is removed when the network is written: it may hold unpublishable content.
     """
 
     def make(path: Path) -> None:
@@ -100,17 +93,9 @@ class Models:
         *,
         keep: bool = True,
     ) -> _Network:
-        """The network of these settings.
+        """The network that these settings decide, besides the data; made unless its file is there.
 
-        Args:
-            kind: its kind, for the name of its file.
-            settings: all that decides it, besides the data.
-            make: writes it to a path; called unless an earlier cell or run has written it.
-            read: reads it from there.
-            keep: in memory, among the last that were used; False for what is large and read once.
-
-        Raises:
-            BusyError: another process is making it.
+        `keep` is False for what is large and read once. Raises BusyError: another process is making it.
         """
         path = self._make(self._directory, kind, settings, make)
         network: _Network = self._read.pop(path.name) if path.name in self._read else read(path)
@@ -142,11 +127,10 @@ def keep_recommended(
     Without a recommendation it is called not-recommended.safetensors. None, and no such file, if the study
     trained none for this protection, as with the learner "clean".
     """
-    names = {True: "recommended.safetensors", False: "not-recommended.safetensors"}
-    for name in names.values():
-        (directory / name).unlink(missing_ok=True)
-    kept = directory / names[recommended]
-    fitting = {}
+    other, kept = directory / "not-recommended.safetensors", directory / "recommended.safetensors"
+    for path in (other, kept):
+        path.unlink(missing_ok=True)
+    kept, fitting = kept if recommended else other, {}
     for path in (directory / "models").glob("few-shot-*.safetensors"):
         card = artefacts.read_card(path)
         denoises = card["config"]["denoiser_depth"] is not None
@@ -161,11 +145,9 @@ def keep_recommended(
 
 
 class Remembering:
-    """A protection that puts an image through its network once, and remembers the result.
+    """A protection that puts an image through its network once. State: results, up to `room` bytes of them.
 
-    All classifiers and adversaries of a study look at the same images. It remembers the release; for
-    protections that encode, the encoding, on which each release has its own noise. State: that, up to
-    `room` bytes of it.
+    They are releases; for protections that encode, encodings, on which each release has its own noise.
     """
 
     def __init__(self, protection: Any, *, room: int = 2**29) -> None:
@@ -192,11 +174,7 @@ class Remembering:
 
         rows = self._remember(images, release_each)
         parts = {name: [getattr(row, name) for row in rows] for name in _row_fields(rows[0])}
-        joined = {  # as copies
-            name: torch.cat(part) if isinstance(part[0], Tensor) else np.concatenate(part)
-            for name, part in parts.items()
-        }
-        return replace(rows[0], **joined)
+        return replace(rows[0], **{name: _join(part) for name, part in parts.items()})
 
     def _remember(self, images: Tensor, make: Callable[[Tensor], list[Any]]) -> list[Any]:
         """The results of `make` for each image; it calls `make` for unknown images only."""
@@ -206,19 +184,22 @@ class Remembering:
         if new:
             for key, row in zip(new, make(images[list(new.values())]), strict=True):
                 made[key] = row
-                parts = (
-                    [row] if isinstance(row, Tensor) else [getattr(row, name) for name in _row_fields(row)]
-                )
-                if (size := sum(part.nbytes for part in parts)) <= self._room:
+                of = {"": row} if isinstance(row, Tensor) else _row_fields(row)
+                if (size := sum(part.nbytes for part in of.values())) <= self._room:
                     self._known[key] = row
                     self._room -= size
         return [made[key] for key in keys]
 
 
-def _row_fields(release: Any) -> list[str]:
-    """The fields of a release that have a row for each image."""
-    kinds = (Tensor, np.ndarray)
-    return [field.name for field in fields(release) if isinstance(getattr(release, field.name), kinds)]
+def _row_fields(release: Any) -> dict[str, Any]:
+    """The fields of a release that have a row for each image, by name."""
+    parts = {field.name: getattr(release, field.name) for field in fields(release)}
+    return {name: part for name, part in parts.items() if isinstance(part, (Tensor, np.ndarray))}
+
+
+def _join(parts: list[Any]) -> Any:
+    """One tensor or array of several, as a copy."""
+    return torch.cat(parts) if isinstance(parts[0], Tensor) else np.concatenate(parts)
 
 
 def open_protection(spec: str) -> Any:
@@ -233,17 +214,8 @@ def open_protection(spec: str) -> Any:
 class Lab:
     """The data of one study, and the parts its cells share. State: the networks and adversaries made so far.
 
-    Attributes:
-        config: of the study.
-        device: of its trainings.
-        data: all images.
-        train, validation, asked: images of the splits that belong to the classes of the task; there may be no
-            validation images.
-        test: all test images.
-        models: the networks.
-        adversaries: those that look for people.
-        progress: the listener of a training under way.
-        recipes: spec -> the protection that is trained for it, see lab.trained.
+    `data` are all images, `test` those of a split, and `train`, `validation` (or None) and `asked` those of
+    the task's classes in one. `recipes` maps a spec to the protection to train for it, see lab.trained.
     """
 
     def __init__(
@@ -260,7 +232,7 @@ class Lab:
         self.test, self.asked = loaded.split("test"), self._of_the_task("test")
         self.adversaries = Adversaries(config, loaded, self)
         self.recipes: dict[str, Any] = {
-            spec: named for spec, named in config.named.items() if isinstance(named, Untrained)
+            spec: named for spec, named in config.named.items() if is_recipe(named)
         }
         # One is enough: the cells of a setting follow each other. Its artefact must not change meanwhile.
         self._last: tuple[str, Any] | None = None
@@ -288,11 +260,7 @@ class Lab:
         return self.protection_of(cell.protection, cell.seed)
 
     def protection_of(self, spec: str, seed: int) -> Any:
-        """The protection of a spec of the study; trains it now, or reads it, if it has a recipe.
-
-        Raises:
-            BusyError: another process is training it.
-        """
+        """The protection of a spec, trained if it has a recipe. Raises BusyError: another process does so."""
         path = self.artefact_of(spec, seed)
         named = spec if path is None else self.recipes[spec].with_artefact(str(path))
         if self._last is None or self._last[0] != named:

@@ -1,4 +1,4 @@
-"""What a study trains for several cells: protections, by the recipes of specs.RECIPES, and classifiers."""
+"""What a study trains for several cells: protections, by the recipes of the vocabulary, and classifiers."""
 
 import math
 from dataclasses import asdict, dataclass, replace
@@ -21,7 +21,7 @@ from sfumato.protect.mask import Mask
 from sfumato.protect.release import canonical, kind_of
 from sfumato.study.cells import Facts, non_defaults
 from sfumato.study.grid import StudyConfig
-from sfumato.study.lab.lab import Lab, Saved, with_checkpoint
+from sfumato.study.lab.lab import Lab, with_checkpoint
 from sfumato.study.vocabulary import LEARNERS
 
 _NO_FILE = "none.safetensors"  # stands for the artefact in checks of parameters before there is one
@@ -35,7 +35,8 @@ def train_few_shot(lab: Lab, spec: str, seed: int, learner: str) -> few_shot.Few
     decided = {**lab.task_settings(), "training": non_defaults(config)}
     how = {"target": lab.config.task.target, "validation": lab.validation}
     spec = "none" if learner == "clean" else spec
-    return train_once(lab, "few-shot", few_shot, config, decided, spec, seed, **how)
+    model: few_shot.FewShotModel = train_once(lab, "few-shot", few_shot, config, decided, spec, seed, **how)
+    return model
 
 
 def train_classifier(lab: Lab, spec: str, seed: int, learner: str) -> classifier.ClassifierModel:
@@ -44,7 +45,10 @@ def train_classifier(lab: Lab, spec: str, seed: int, learner: str) -> classifier
     decided = {**lab.task_settings(), "classifier": non_defaults(config), "shapes": kind == "shape"}
     how = {"target": lab.config.task.target, "validation": lab.validation, "shapes": kind == "shape"}
     spec = "none" if kind == "clear" else spec
-    return train_once(lab, "classifier", classifier, config, decided, spec, seed, **how)
+    model: classifier.ClassifierModel = train_once(
+        lab, "classifier", classifier, config, decided, spec, seed, **how
+    )
+    return model
 
 
 def train_once(
@@ -85,7 +89,7 @@ def _same_classes(lab: Lab) -> tuple[LabelledImages, LabelledImages | None]:
 
 
 class Recipe:
-    """A protection that a lab trains; a frozen dataclass of its parameters. See specs.Untrained."""
+    """A protection that a lab trains; a frozen dataclass of its parameters."""
 
     name: ClassVar[str]
 
@@ -107,15 +111,16 @@ class Recipe:
 
     def with_artefact(self, path: str) -> str:
         """The spec of the trained protection."""
-        return self._trained(path).spec
+        spec: str = self._open(path).spec
+        return spec
 
     def _settings(self, config: StudyConfig) -> Facts:
         raise NotImplementedError
 
-    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Saved:
+    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Any:
         raise NotImplementedError
 
-    def _trained(self, path: str) -> Any:
+    def _open(self, path: str) -> Any:
         raise NotImplementedError
 
 
@@ -149,7 +154,7 @@ class MaskRecipe(Recipe):
 
     @property
     def kind(self) -> str:
-        """See Untrained."""
+        """The kind of its release."""
         return kind_of(Mask(_NO_FILE, values=self.values))
 
     def _settings(self, config: StudyConfig) -> Facts:
@@ -165,14 +170,14 @@ class MaskRecipe(Recipe):
                 lab.adversaries.others, sensitive, batch=lab.config.masks.batch
             )
 
-    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Saved:
+    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Any:
         training, validation = _same_classes(lab)
         target, sensitive = lab.config.task.target, self._sensitive(lab.config)
         people = lab.adversaries.others if sensitive else None
         how |= {"target": target, "sensitive": sensitive, "people": people, "validation": validation}
         return adversarial_mask.train(training, self._config(lab.config), seed=seed, **how)
 
-    def _trained(self, path: str) -> Mask:
+    def _open(self, path: str) -> Mask:
         return Mask(path, keep=self.keep, values=self.values)
 
     def _config(self, config: StudyConfig) -> adversarial_mask.MaskConfig:
@@ -218,13 +223,13 @@ class FeatureRecipe(Recipe):
         target, sensitive = config.task.target, self._sensitive(config)
         private_feature.trainable(lab.train, self._config(config), [target], sensitive)
 
-    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Saved:
+    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Any:
         training, validation = _same_classes(lab)
         how |= {"targets": [lab.config.task.target], "sensitive": self._sensitive(lab.config)}
         config = self._config(lab.config)
         return private_feature.train(training, config, validation=validation, seed=seed, **how)
 
-    def _trained(self, path: str) -> Feature:
+    def _open(self, path: str) -> Feature:
         return Feature(path, noise=self.noise, norm=self.norm)
 
     def _sensitive(self, config: StudyConfig) -> str:
@@ -259,7 +264,7 @@ class CodeRecipe(Recipe):
 
     @property
     def kind(self) -> str:
-        """See Untrained."""
+        """The kind of its release."""
         return "numbers" if self.bits is None else "bits"
 
     def _settings(self, config: StudyConfig) -> Facts:
@@ -275,7 +280,7 @@ class CodeRecipe(Recipe):
         if config.same_scenes:
             same_scenes.check(lab.train)
 
-    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Saved:
+    def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Any:
         config, target = lab.config, lab.config.task.target
         training, validation = (lab.train, lab.validation) if config.episodic else _same_classes(lab)
         scenes = None
@@ -301,7 +306,7 @@ class CodeRecipe(Recipe):
         )
         return lab.models.artefact("pretraining", settings, make)
 
-    def _trained(self, path: str) -> Code:
+    def _open(self, path: str) -> Code:
         return Code(path, **asdict(self))
 
     def _config(self, config: code.CodeConfig) -> code.CodeConfig:
@@ -364,7 +369,7 @@ class AnswerRecipe(Recipe):
             answerer = answer.Answerer(model.network, classes=model.classes, shape=shape)
         answer.save(path, answerer, network=network, card={"seed": seed})
 
-    def _trained(self, path: str) -> answer.Answer:
+    def _open(self, path: str) -> answer.Answer:
         return answer.Answer(path)
 
 

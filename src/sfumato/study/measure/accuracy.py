@@ -8,6 +8,8 @@ classifiers for numbers.
 import math
 import time
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,21 +26,14 @@ from sfumato.learn.gallery import answers_of_episodes, gallery_of_classes
 from sfumato.learn.method import classes_of, codes_of
 from sfumato.learn.prototypes import Accuracy as OverEpisodes
 from sfumato.learn.refusal import Refusal
-from sfumato.protect.code import KIND as CODE
-from sfumato.protect.code import Code
+from sfumato.protect.code import KIND, Code
 from sfumato.protect.spec import parse_as
 from sfumato.study.cells import Cell, Facts, Kind, Method, method_of, non_defaults
 from sfumato.study.grid import StudyConfig
-from sfumato.study.lab.lab import (
-    CLASSIFIER_TESTED,
-    CLASSIFIER_TRAINED,
-    CLASSIFIER_VALIDATED,
-    NUMBERS_TESTED,
-    Lab,
-)
+from sfumato.study.lab import lab as labs
+from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.trained import train_classifier, train_few_shot, train_once
-from sfumato.study.selection import learners_of, not_taken
-from sfumato.study.vocabulary import IMAGES, LEARNERS, release_kind
+from sfumato.study.vocabulary import IMAGES, LEARNERS, learners_of, not_taken, release_kind
 
 _OTHERS = ("sensitive", "attributes")  # settings of the task that decide no accuracy
 
@@ -47,7 +42,7 @@ def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
     return [Cell("accuracy", spec, seed, (("learner", learner),)) for learner in learners_of(config, spec)]
 
 
-def _left_out(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
+def _find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
     """Learners that cannot use these releases."""
     if spec == "none" or release_kind(spec) == "answer":
         return {}
@@ -76,7 +71,7 @@ def _over_images(accuracy: OverImages) -> Facts:
     }
 
 
-def _timed(make: Callable[[], Any]) -> tuple[Any, Facts]:
+def _time(make: Callable[[], Any]) -> tuple[Any, Facts]:
     start = time.perf_counter()
     made = make()
     return made, {"train_seconds": round(time.perf_counter() - start, 1)}
@@ -96,24 +91,19 @@ def _few_shot_settings(lab: Lab, cell: Cell) -> Facts:
 
 def _measure_few_shot(lab: Lab, cell: Cell) -> Facts:
     if release_kind(cell.protection) in IMAGES:
-        model, seconds = _timed(lambda: train_few_shot(lab, cell.protection, cell.seed, cell.subject))
+        model, seconds = _time(lambda: train_few_shot(lab, cell.protection, cell.seed, cell.subject))
         facts = {
             "trained_episodes": model.card["epochs"] * lab.config.training.episodes_per_epoch,
             "curve": model.card.get("curve", []),
             "precision": model.card["precision"],
             "operations": few_shot.operations(model, lab.test.images.shape[1:]),
         }
-
-        def test(shape: Shape) -> OverEpisodes:
-            return run_episodes(lab, cell, model, shape)
+        test = partial(run_episodes, lab, cell, model)
     else:
-        released = lab.release(cell, lab.asked.images, NUMBERS_TESTED, 1)
-        embedded, seconds = _timed(lambda: serve_vectors(released))
+        released = lab.release(cell, lab.asked.images, labs.NUMBERS_TESTED, 1)
+        embedded, seconds = _time(lambda: serve_vectors(released))
         facts = {"dimension": embedded.vectors.shape[1]}
-
-        def test(shape: Shape) -> OverEpisodes:
-            return _serve_episodes(lab, cell, embedded, shape)
-
+        test = partial(_serve_episodes, lab, cell, embedded)
     result = _over_episodes(test(lab.config.task.shape))
     for name, shape in lab.config.task.other_shapes.items():
         other = test(shape)
@@ -127,9 +117,7 @@ def run_episodes(lab: Lab, cell: Cell, model: few_shot.FewShotModel, shape: Shap
     return few_shot.evaluate(
         model,
         lab.asked,
-        way=shape.way,
-        shot=shape.shot,
-        queries=shape.queries,
+        **asdict(shape),
         episodes=task.episodes,
         target=task.target,
         protection=lab.protection(cell),
@@ -148,9 +136,9 @@ class Embedded(NamedTuple):
 
 def serve_vectors(released: Any) -> Embedded:
     """As sfumato.serve.models does: codes by their known noise, features unchanged."""
-    if released.spec.partition(":")[0] != CODE:
+    if released.spec.partition(":")[0] != KIND:
         return Embedded(released.numbers(), np.ones(len(released.array)), None, None)
-    code: Code = parse_as(released.spec, {CODE: Code})
+    code: Code = parse_as(released.spec, {KIND: Code})
     made, _ = code_prototypes.read(code.artefact)
     vectors = made.unbias(released.numbers(), code)
     return Embedded(vectors, np.full(len(vectors), made.weight(code)), made, made.refusal_of(code))
@@ -212,13 +200,10 @@ def _meta_settings(lab: Lab, cell: Cell) -> Facts:
 
 
 def _measure_meta(lab: Lab, cell: Cell) -> Facts:
-    """Trains, and tests on episodes.
-
-    There is no number of trained episodes: in a private run it is drawn, and not released.
-    """
+    # There is no number of trained episodes: in a private run it is drawn, and not released.
     task, protection = lab.config.task, lab.protection(cell)
     decided, at = _meta_training(lab), (cell.protection, cell.seed)
-    model, seconds = _timed(
+    model, seconds = _time(
         lambda: train_once(lab, "meta", meta, lab.config.meta, decided, *at, target=task.target)
     )
     accuracy = meta.evaluate(
@@ -276,7 +261,7 @@ def _classifier_settings(lab: Lab, cell: Cell) -> Facts:
 def _measure_classifier(lab: Lab, cell: Cell) -> Facts:
     if release_kind(cell.protection) not in IMAGES:
         return _measure_vectors(lab, cell)
-    model, seconds = _timed(lambda: train_classifier(lab, cell.protection, cell.seed, cell.subject))
+    model, seconds = _time(lambda: train_classifier(lab, cell.protection, cell.seed, cell.subject))
     target, protection = lab.config.task.target, lab.protection(cell)
     accuracy = classifier.evaluate(model, lab.asked, target=target, protection=protection, seed=cell.seed)
     card = {"trained_epochs": model.card["epochs"], "precision": model.card["precision"]}
@@ -304,9 +289,9 @@ def _measure_vectors(lab: Lab, cell: Cell) -> Facts:
         released, codes = label(part, stream)
         return released.vectors(), codes
 
-    held = None if lab.validation is None else numbers(lab.validation, CLASSIFIER_VALIDATED)
-    known, asked = label(lab.train, CLASSIFIER_TRAINED), label(lab.asked, CLASSIFIER_TESTED)
-    model, seconds = _timed(
+    held = None if lab.validation is None else numbers(lab.validation, labs.CLASSIFIER_VALIDATED)
+    known, asked = label(lab.train, labs.CLASSIFIER_TRAINED), label(lab.asked, labs.CLASSIFIER_TESTED)
+    model, seconds = _time(
         lambda: of_vectors.train(known[0].vectors(), known[1], validation=held, seed=cell.seed)
     )
     tested = asked[0].vectors()
@@ -355,5 +340,5 @@ ACCURACY = Kind(
     _cells,
     lambda lab, cell: method_of(LEARNERS[cell.subject]).settings(lab, cell),
     lambda lab, cell: method_of(LEARNERS[cell.subject]).measure(lab, cell),
-    _left_out,
+    _find_omissions,
 )

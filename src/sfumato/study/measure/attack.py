@@ -5,7 +5,7 @@ differences between people from releases of the training people, and compare pro
 gallery.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,26 @@ from torch.nn import functional
 
 from sfumato import artefacts
 from sfumato.assess import recognition
-from sfumato.attack.ensemble import Compared, Gallery, See, by_images, by_values, by_vectors, choose
-from sfumato.attack.fusion import MOST, standardise
+from sfumato.attack.ensemble import (
+    MOST,
+    Compared,
+    Gallery,
+    See,
+    by_images,
+    by_values,
+    by_vectors,
+    choose,
+    standardise,
+)
 from sfumato.attack.reidentify import Guesses
-from sfumato.attack.table import Table
+from sfumato.attack.sets import Table
 from sfumato.base.proportions import over_people
 from sfumato.errors import ConfigError
 from sfumato.study.cells import Cell, Facts, Kind, Method, method_of
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab
 from sfumato.study.measure.looks import view_release
-from sfumato.study.selection import attacks_of, not_taken
-from sfumato.study.vocabulary import ATTACKS, IMAGES, release_kind
+from sfumato.study.vocabulary import ATTACKS, IMAGES, attacks_of, not_taken, release_kind
 
 # Raised when the same adversaries on values, or all together, would find more or less.
 _VALUES, _FUSION = 2, 1
@@ -41,7 +49,7 @@ def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
     return [Cell("attack", spec, seed, (("attack", attack),)) for attack in attacks_of(config, spec)]
 
 
-def _left_out(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
+def _find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
     if spec == "none" or config.task.sensitive is None:
         return {}
     return not_taken("attack", ATTACKS, config.attacks, spec)
@@ -154,21 +162,22 @@ class Comparison:
     identities: Tensor  # (I,) int64 code of each column, ascending
     similarities: Tensor  # (k, m, I) float16, of each probe to each identity; standardised
 
-    @classmethod
-    def of(cls, result: Facts, guesses: Sequence[Guesses]) -> "Comparison":
-        """Joins all classifiers of an attack, at least one, which name the same people."""
-        similarities = torch.stack([standardise(made.similarities).half() for made in guesses])
-        names = tuple(made.classifier for made in guesses)
-        return cls(result, names, guesses[0].identities, similarities)
+
+def _judge(gallery: Gallery, truth: Tensor, made: Compared, **further: Any) -> Comparison:
+    plain = made.guesses if made.table is None else made.guesses[:-1]
+    scores = [score(each, truth, reading=made.reading) for each in plain]
+    scores += [] if made.table is None else [_exact(made.table, truth)]
+    result = _outcome(scores, made.names, truth, gallery=len(gallery.known)) | _verify(made, truth) | further
+    similarities = torch.stack([standardise(each.similarities).half() for each in made.guesses])
+    names = tuple(each.classifier for each in made.guesses)
+    return Comparison(result, names, made.guesses[0].identities, similarities)
 
 
 def compare_vectors(lab: Lab, cell: Cell, see: See) -> Comparison:
     """Compares the numbers of releases, or (N, D) numbers made from them, with those of known people."""
     gallery, truth = lab.adversaries.gallery(cell)
-    compared = by_vectors(gallery, see, copies=lab.config.adversary.copies)
-    scores = [score(made, truth) for made in compared.guesses]
-    facts = _outcome(scores, compared.names, truth, gallery=len(gallery.known))
-    return Comparison.of({**facts, "faces_found": None}, compared.guesses)
+    made = by_vectors(gallery, see, copies=lab.config.adversary.copies)
+    return _judge(gallery, truth, made, faces_found=None)
 
 
 def compare_values(
@@ -178,15 +187,7 @@ def compare_values(
     gallery, truth = lab.adversaries.gallery(cell)
     outputs = getattr(lab.protection(cell), "outputs", None)
     made = by_values(gallery, ways, copies=lab.config.adversary.copies, outputs=outputs)
-    plain = made.guesses if made.table is None else made.guesses[:-1]
-    scores = [score(each, truth, reading=made.reading) for each in plain]
-    scores += [] if made.table is None else [_exact(made.table, truth)]
-    result = {
-        **_outcome(scores, gallery.names, truth, gallery=len(gallery.known)),
-        **_verify(made, truth),
-        "learned_from": made.learned_from,
-    }
-    return Comparison.of(result, made.guesses)
+    return _judge(gallery, truth, made, learned_from=made.learned_from)
 
 
 def _compare_images(lab: Lab, cell: Cell) -> Comparison:
@@ -194,27 +195,21 @@ def _compare_images(lab: Lab, cell: Cell) -> Comparison:
     if words.view == "released" and release_kind(cell.protection) not in IMAGES:
         return compare_vectors(lab, cell, lambda released: released.vectors())
     gallery, truth = adversaries.gallery(cell, faces=True)
+    networks = adversaries.recognisers, adversaries.static(cell.seed)
     made = by_images(
         gallery,
         lambda released: view_release(lab, cell, released, words.view),
-        adversaries.recognisers,
-        adversaries.static(cell.seed),
+        *networks,
         adaptive=words.adaptive,
     )
     trained = dict(made.trained)
     if words.view == "restored" and (training := adversaries.undoer(cell).trained) is not None:
         trained["restorer"] = training
-    scores = [score(each, truth) for each in made.guesses]
-    result = {
-        **_outcome(scores, made.names, truth, gallery=len(gallery.known)),
-        **_verify(made, truth),
-        "faces_found": made.faces,
-        "trained": [
-            {"network": name, **asdict(each), "curve": [list(point) for point in each.curve]}
-            for name, each in trained.items()
-        ],
-    }
-    return Comparison.of(result, made.guesses)
+    told = [
+        {"network": name, **asdict(each), "curve": [list(point) for point in each.curve]}
+        for name, each in trained.items()
+    ]
+    return _judge(gallery, truth, made, faces_found=made.faces, trained=told)
 
 
 def _recogniser_settings(lab: Lab, cell: Cell) -> Facts:
@@ -234,10 +229,8 @@ def values_settings(lab: Lab, cell: Cell) -> Facts:
     return {"sensitive": lab.adversaries.sensitive, "values": _VALUES, **known}
 
 
-def _once(
-    compare: Callable[[Lab, Cell], Comparison], settings: Callable[[Lab, Cell], Facts]
-) -> Callable[[Lab, Cell], Comparison]:
-    """A comparison that is made once, by the first cell that needs it, and kept if the study fuses attacks.
+def _method(compare: Callable[[Lab, Cell], Comparison], settings: Callable[[Lab, Cell], Facts]) -> Method:
+    """A method whose comparison is made by the first cell that needs it, and kept if the study fuses attacks.
 
     Raises BusyError if another process is making it.
     """
@@ -259,10 +252,10 @@ def _once(
         decided = {"cell": lab.digest(cell, settings(lab, cell))}
         return lab.models.once("comparison", decided, make, read, keep=False)
 
-    return compare_once
+    return Method(settings, lambda lab, cell: compare_once(lab, cell).result, compared=compare_once)
 
 
-def _fused(lab: Lab, cell: Cell) -> Iterator[tuple[Cell, Method]]:
+def _others_of(lab: Lab, cell: Cell) -> Iterator[tuple[Cell, Method]]:
     """The cells of the attacks to fuse, with the attacks."""
     for name in attacks_of(lab.config, cell.protection):
         if not ATTACKS[name].fuses:
@@ -270,18 +263,18 @@ def _fused(lab: Lab, cell: Cell) -> Iterator[tuple[Cell, Method]]:
 
 
 def _fusion_settings(lab: Lab, cell: Cell) -> Facts:
-    of = {cell.subject: each.settings(lab, cell) for cell, each in _fused(lab, cell)}
+    of = {cell.subject: each.settings(lab, cell) for cell, each in _others_of(lab, cell)}
     return {"fusion": _FUSION, "of": of}
 
 
 def _measure_fusion(lab: Lab, cell: Cell) -> Facts:
-    """Looks for everybody by all attacks together; see attack.fusion.
+    """Looks for everybody by all attacks together; see ensemble.choose.
 
     Raises BusyError if another process is making one of them.
     """
     compared = {
         other.subject: each.compared(lab, other)
-        for other, each in _fused(lab, cell)
+        for other, each in _others_of(lab, cell)
         if each.compared is not None
     }
     if not compared:
@@ -306,16 +299,8 @@ def _measure_fusion(lab: Lab, cell: Cell) -> Facts:
     }
 
 
-compare_images_once = _once(_compare_images, _recogniser_settings)
-compare_values_once = _once(compare_values, values_settings)
-RECOGNISER = Method(
-    _recogniser_settings,
-    lambda lab, cell: compare_images_once(lab, cell).result,
-    compared=compare_images_once,
-)
-VALUES = Method(
-    values_settings, lambda lab, cell: compare_values_once(lab, cell).result, compared=compare_values_once
-)
+RECOGNISER = _method(_compare_images, _recogniser_settings)
+VALUES = _method(compare_values, values_settings)
 SORTED = Method(
     values_settings, lambda lab, cell: compare_values(lab, cell, lambda gallery: {"": _sort}).result
 )
@@ -324,5 +309,5 @@ ATTACK = Kind(
     _cells,
     lambda lab, cell: method_of(ATTACKS[cell.subject]).settings(lab, cell),
     lambda lab, cell: method_of(ATTACKS[cell.subject]).measure(lab, cell),
-    _left_out,
+    _find_omissions,
 )

@@ -1,14 +1,12 @@
 """How often adversaries infer labels: attributes of the people on images, and every label of the data set.
 
 The classes of an attribute, as gender or expression, are the same for everybody: an adversary learns them
-from releases of people they know, and needs no photograph of the others. They use textbook classifiers of the
-values that travelled, the best on held-out people; and, for images, a network that learns the attribute from
-releases as the study's own classifiers learn the task.
-
-Every label is inferred by the textbook classifiers alone, trained on releases of other images. Labels with
-the same classes in training and test images are learned on training images; for others, such as identity,
-half of the test images of each class are known.
+from releases of people they know, by textbook classifiers of the values that travelled, and for images by a
+network. Every label is inferred by the former alone: from training images if these have the same classes,
+else, as for identity, from half of the test images of each class.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -32,23 +30,17 @@ _COMPONENTS = 100  # numbers that a release is reduced to
 _IMAGES = 1500  # of each side at most, for every label
 
 
-class Reduced:
-    """Principal components of vectors. State: those of the vectors it was made from."""
+def _reducer(vectors: Tensor) -> Callable[[Tensor], Tensor]:
+    """Maps (N, D) numbers to at most 100 principal components of these vectors, float64.
 
-    def __init__(self, vectors: Tensor) -> None:
-        from sklearn.decomposition import PCA
+    A few numbers stay as they are; from constant ones nothing can be learned.
+    """
+    from sklearn.decomposition import PCA
 
-        self._pca = None
-        # A few numbers stay as they are; from constant ones nothing can be learned.
-        if vectors.shape[1] > _COMPONENTS < len(vectors) and vectors.std(0).any():
-            pca = PCA(_COMPONENTS, svd_solver="randomized", random_state=0)
-            self._pca = pca.fit(vectors.double().numpy())
-
-    def __call__(self, vectors: Tensor) -> Tensor:
-        """(N, D) -> (N, 100 at most) float64."""
-        if self._pca is None:
-            return vectors.double()
-        return torch.from_numpy(self._pca.transform(vectors.double().numpy()))
+    if not (vectors.shape[1] > _COMPONENTS < len(vectors) and vectors.std(0).any()):
+        return Tensor.double
+    pca = PCA(_COMPONENTS, svd_solver="randomized", random_state=0).fit(vectors.double().numpy())
+    return lambda others: torch.from_numpy(pca.transform(others.double().numpy()))
 
 
 # Attributes
@@ -118,7 +110,7 @@ def _by_values(
     values = torch.cat(
         [lab.release(cell, known.images, OTHERS, number).vectors() for number in range(copies)]
     )
-    reduce, validation = Reduced(values), None
+    reduce, validation = _reducer(values), None
     if chosen_by is not None:
         released = lab.release(cell, chosen_by.images, OTHERS)
         validation = reduce(released.vectors()), chosen_by.label(label).codes
@@ -132,9 +124,12 @@ def _by_network(
 ) -> Tensor:
     """(N,) classes of the test images, by a network that learned from releases."""
     decided = {**_settings(lab, cell), "label": label}
-    how = {"data": others, "target": label, "validation": chosen_by}
-    at = cell.protection, cell.seed
-    model = train_once(lab, "inferrer", classifier, lab.config.classifier, decided, *at, **how)
+    model = train_once(
+        *(lab, "inferrer", classifier, lab.config.classifier, decided, cell.protection, cell.seed),
+        data=others,
+        target=label,
+        validation=chosen_by,
+    )
     names = lab.test.label(label).names
     codes = torch.tensor([names.index(name) for name in model.classes])
     return codes[model.classify(lab.release(cell, lab.test.images, PROBES).images())]
@@ -150,7 +145,7 @@ def _measure_labels(lab: Lab, cell: Cell) -> Facts:
     known = train.rows(lab.shuffle(len(train), cell.seed)[:_IMAGES])
     asked = lab.test.rows(lab.shuffle(len(lab.test), cell.seed + 1)[:_IMAGES])
     values = lab.release(cell, known.images, TELLING).vectors()
-    reduce = Reduced(values)
+    reduce = _reducer(values)
     of_known, of_asked = reduce(values), reduce(lab.release(cell, asked.images, TOLD).vectors())
     sensitive = lab.config.task.sensitive
     who = torch.arange(len(asked)) if sensitive is None else asked.label(sensitive).codes

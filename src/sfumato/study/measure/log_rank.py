@@ -21,11 +21,9 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.dp.naming import BY_STRENGTH, MOST_OUTPUTS, Assumption
 from sfumato.errors import DataError
 from sfumato.learn import private_feature
-from sfumato.protect import parse
+from sfumato.protect import naming, parse
 from sfumato.protect.code import Code
 from sfumato.protect.feature import Feature
-from sfumato.protect.naming import chances_by_class
-from sfumato.protect.naming import log_rank as log_rank_proved
 from sfumato.study.cells import Cell, Facts, Kind
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab
@@ -79,16 +77,10 @@ class Ranked:
 def rank_privacy(
     protection: Feature | Code, images: Tensor, identities: Tensor, config: RankConfig
 ) -> Ranked:
-    """Judge a protection by the ranks of the right people among known people.
+    """Judge a protection by the ranks of the right people, (N,) int64, on (N, C, H, W) uint8 images.
 
-    Args:
-        protection: a protection that releases numbers or bits.
-        images: (N, C, H, W) uint8, of people who are not in its training.
-        identities: (N,) int64, the person on each.
-        config: see RankConfig.
-
-    Raises:
-        DataError: fewer than two people have enough photographs; or see log_rank.judge_features.
+    These people are not in its training. Raises DataError: fewer than two have enough photographs; or see
+    log_rank.judge_features.
     """
     known, asked = split_gallery(identities, gallery=config.known, probes=config.asked, seed=config.seed)
     counts = identities[known].bincount(minlength=int(identities.max()) + 1)
@@ -113,7 +105,7 @@ def rank_privacy(
     shares = [codes.bincount(minlength=int(people.max()) + 1) / len(codes) for codes in (owners, truth)]
     channels, height, width = images.shape[1:]
     proved = partial(
-        log_rank_proved,
+        naming.log_rank,
         protection,
         (channels, height, width),
         people=len(people),
@@ -122,7 +114,7 @@ def rank_privacy(
     named = None
     if isinstance(protection, Code) and (protection.outputs or math.inf) <= MOST_OUTPUTS:
         rows = torch.cat([known, asked])
-        each = chances_by_class(protection, protection.encode(images[rows]), identities[rows])
+        each = naming.chances_by_class(protection, protection.encode(images[rows]), identities[rows])
         named = (float(each.mean()), float(each.max()))
     return Ranked(
         protection.spec,
@@ -153,7 +145,7 @@ def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
     return [Cell("log-rank", spec, seed)] if config.log_rank and release_kind(spec) in _TAKES else []
 
 
-def _left_out(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
+def _find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
     """Releases whose values are no numbers to rank people by."""
     taken = spec == "none" or release_kind(spec) in _TAKES
     return {} if taken or not config.log_rank else {"log-rank privacy": _TAKES}
@@ -187,4 +179,4 @@ def _measure(lab: Lab, cell: Cell) -> Facts:
     }
 
 
-LOG_RANK = Kind(_cells, _settings, _measure, _left_out)
+LOG_RANK = Kind(_cells, _settings, _measure, _find_omissions)

@@ -12,8 +12,15 @@ from sfumato.study.cells import Cell, Facts, Kind
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.trained import train_few_shot
-from sfumato.study.selection import not_taken, views_of
-from sfumato.study.vocabulary import ATTACKS, IMAGES, MEASURES, RECONSTRUCTIONS, release_kind
+from sfumato.study.vocabulary import (
+    ATTACKS,
+    IMAGES,
+    MEASURES,
+    RECONSTRUCTIONS,
+    not_taken,
+    release_kind,
+    views_of,
+)
 
 _IMAGES = 100  # the paper measures SSIM over 100 test images
 _REBUILT, _SHOWN = 100, 4
@@ -68,10 +75,7 @@ def _measure_similarity(lab: Lab, cell: Cell) -> Facts:
 
 
 def compare_images(lab: Lab, cell: Cell, rows: Tensor, shown: Tensor) -> dict[str, float | None]:
-    """The study's measures for (N,) rows of test images and their (N, C, H, W) uint8 counterparts.
-
-    The seed of the cell counts. Returns name -> mean; None for an infinite one.
-    """
+    """Name -> mean of the study's measures, for rows of test images and (N, C, H, W) uint8 counterparts."""
     means: dict[str, float | None] = {}
     for name in lab.config.measures:
         if name == "face-similarity":
@@ -96,7 +100,8 @@ def _picture_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
 
 def _picture_settings(lab: Lab, cell: Cell) -> Facts:
     config = lab.config
-    decided = {"pictures": config.pictures, "views": config.views, **lab.training_settings()}
+    views = ["released", "denoised"] if "denoised" in config.learners else ["released"]
+    decided = {"pictures": config.pictures, "views": views, **lab.training_settings()}
     if _restores(config, cell):
         decided |= lab.adversaries.undoing(cell.protection)
     return decided
@@ -183,7 +188,7 @@ def _reconstruction_cells(config: StudyConfig, spec: str, seed: int) -> list[Cel
     ]
 
 
-def _reconstruction_left_out(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
+def _reconstruction_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
     if spec == "none":
         return {}
     return not_taken("reconstruction", RECONSTRUCTIONS, config.reconstructions, spec)
@@ -216,5 +221,5 @@ EXAMPLES = Kind(
     _measure_examples,
 )
 RECONSTRUCTION = Kind(
-    _reconstruction_cells, _reconstruction_settings, _measure_reconstruction, _reconstruction_left_out
+    _reconstruction_cells, _reconstruction_settings, _measure_reconstruction, _reconstruction_omissions
 )

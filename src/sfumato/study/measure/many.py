@@ -17,8 +17,7 @@ from sfumato.study.grid import StudyConfig
 from sfumato.study.lab import lab as labs
 from sfumato.study.lab.lab import Lab
 from sfumato.study.measure.attack import readings
-from sfumato.study.selection import attacks_of
-from sfumato.study.vocabulary import IMAGES, release_kind
+from sfumato.study.vocabulary import IMAGES, attacks_of, release_kind
 
 _VERSION = 2  # raised when the same adversaries would find more or less
 _AT_LEAST = 10  # releases to look at, for any number of a recommendation
@@ -114,8 +113,7 @@ def _curve(lab: Lab, cell: Cell, people: LabelledImages, most: int) -> Curve | N
 def _embed(lab: Lab, cell: Cell, released: Any) -> Tensor:
     """A public face network's embeddings of releases."""
     shown, recognisers = released.images(), lab.adversaries.recognisers
-    faces = recognisers.find(shown)
-    cut = recognisers.cut(shown, faces and faces.landmarks)
+    cut = recognisers.cut(shown, recognisers.find(shown)[0])
     return lab.adversaries.static(cell.seed).embed(cut)
 
 

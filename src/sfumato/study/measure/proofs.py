@@ -32,8 +32,7 @@ def _measure(lab: Lab, cell: Cell) -> Facts:
     }
 
 
-def _people(lab: Lab) -> list[int]:
-    """The number of people to name on the test images, if there are any."""
+def _people(lab: Lab) -> list[int]:  # how many to name on the test images, if there are any
     sensitive = lab.config.task.sensitive
     return [] if sensitive is None else [len(lab.test.label(sensitive).codes.unique())]
 

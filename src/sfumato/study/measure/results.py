@@ -301,12 +301,9 @@ class Tells(Model):
     labels: dict[str, Told]
 
 
-class Inference(Model):
-    """How often an adversary infers an attribute of the people on the test images."""
+class Inference(Attack):
+    """How often an adversary infers an attribute of the people on test images; its identities are classes."""
 
-    scores: Annotated[list[Score], Field(min_length=1)]  # of each of their classifiers
-    chance: float  # the share of the commonest class
-    identities: int  # classes
     probes: int  # test images
     people: tuple[int, ...]  # how many images show each person, in the order of their names
 

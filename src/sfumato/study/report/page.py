@@ -2,39 +2,21 @@
 
 import os
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from sfumato.base.files import whole
 from sfumato.errors import needs_extra
-from sfumato.study.choose.estimates import (
-    Estimate,
-    Study,
-    Together,
-    accuracies,
-    belonging,
-    classifier_in_words,
-    clean_learner,
-    curves,
-    episodic,
-    guessing,
-    interval_in_words,
-    is_repeated,
-    learner_in_words,
-    missing,
-    percent,
-    risks,
-)
-from sfumato.study.choose.reading import load_all
-from sfumato.study.choose.recommend import SAID, Recommendation, recommend
-from sfumato.study.records import Record
-from sfumato.study.report.answers import answers
-from sfumato.study.report.originals import without_pictures
-from sfumato.study.report.tables import all_tables, join_tables
-from sfumato.study.vocabulary import ATTACKS
+from sfumato.study.choose.figures import Estimate, percent
+from sfumato.study.choose.recommend import SAID
+from sfumato.study.choose.results import Results, load_all
+from sfumato.study.report.tables import FILES, Column, Table, join_tables, show, show_estimate, tables
 
 
-def write(directory: str | os.PathLike[str], *, pictures: bool = True) -> Path:
+def write(
+    directory: str | os.PathLike[str], every: Sequence[Results] | None = None, *, pictures: bool = True
+) -> Path:
     """Writes report.html and tables/*.csv of a run, each whole or not at all.
 
     It removes a table of an earlier report that has no rows now. A study with `vary` has a page for each
@@ -42,6 +24,7 @@ def write(directory: str | os.PathLike[str], *, pictures: bool = True) -> Path:
 
     Args:
         directory: of the run; or its file of rows, next to which a folder of that name gets the report.
+        every: the results of the directory, if they are read already.
         pictures: whether the page shows images, original ones among them; the records keep them.
 
     Returns:
@@ -51,16 +34,16 @@ def write(directory: str | os.PathLike[str], *, pictures: bool = True) -> Path:
         DataError: see load.
         MissingExtraError: matplotlib or Jinja2 is not installed.
     """
-    loaded = load_all(directory)
+    every = load_all(directory) if every is None else every
     directory = Path(directory)
     if directory.is_file():
         directory = directory.with_suffix("")
-    pages = [render(study, records, pictures=pictures) for study, records in loaded]
-    for of_values in zip(*(all_tables(study, records) for study, records in loaded), strict=True):
-        table = join_tables(of_values, [study.get("varied", {}) for study, _ in loaded])
-        path = directory / "tables" / f"{table.name}.csv"
-        if table.rows:
-            _write(path, table.csv)
+    pages = [render(results, pictures=pictures) for results in every]
+    made = join_tables([(results.study.get("varied", {}), tables(results)) for results in every])
+    for name in FILES:
+        path = directory / "tables" / f"{name}.csv"
+        if name in made:
+            _write(path, made[name].csv)
         else:
             path.unlink(missing_ok=True)
     paths = [_write(page_of(directory, number), page) for number, page in enumerate(pages, 1)]
@@ -72,17 +55,62 @@ def page_of(directory: Path, number: int) -> Path:
     return directory / ("report.html" if number == 1 else f"report-{number}.html")
 
 
-def render(study: Study, records: Sequence[Record], *, summary: bool = False, pictures: bool = True) -> str:
+def render(results: Results, *, summary: bool = False, pictures: bool = True) -> str:
     """The page of a study as text; for a summary the part above the sections: one page of paper.
 
     If it shows original images a notice says so; without `pictures` it holds none.
     """
     with needs_extra("a report", "study"):
-        import jinja2
+        import jinja2  # noqa: F401
         import markupsafe
 
-        from sfumato.study.report.sections import SECTIONS
-        from sfumato.study.report.sections.made import format_value
+        from sfumato.study.report import guarantees, sections
+    order = (
+        sections.frontier,
+        sections.accuracy,
+        sections.risk,
+        sections.many,
+        sections.log_rank_privacy,
+        sections.inference,
+        sections.reconstruction,
+        sections.tells,
+        sections.pictures,
+        guarantees.guarantees,
+        guarantees.training,
+        guarantees.full_tables,
+        guarantees.made,
+    )
+    results = results if pictures else results.without_pictures()
+    environment = _environment()
+    common = {
+        "results": results,
+        "study": results.study,
+        "task": results.study["task"],
+        "advice": results.advice,
+        "attacked": bool(results.risks),
+        "among": guarantees.AMONG,
+    }
+    made = [section for make in order if (section := make(results))] if not summary else []
+    examples = _examples(results)
+    page: str = environment.get_template("page.html").render(
+        common,
+        sections=[
+            (section, markupsafe.Markup(template.render(common, **section.values)))
+            for section in made
+            for template in [environment.get_template(f"{section.name}.html")]
+        ],
+        originals=bool(examples) or any(section.originals for section in made),
+        summary=_summary(results),
+        examples=examples,
+        many=None if summary else _many(results),
+    )
+    return page
+
+
+@cache
+def _environment() -> Any:
+    import jinja2
+    import markupsafe
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -91,74 +119,49 @@ def render(study: Study, records: Sequence[Record], *, summary: bool = False, pi
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "markup": markupsafe.Markup,
-        "percent": percent,
-        "interval": _interval,
-        "classifier": classifier_in_words,
-        "learner": learner_in_words,
-        "shown": format_value,
-    }
-    records = records if pictures else without_pictures(records)
-    advice = recommend(study, records)
-    environment.globals |= _common_values(study, records, advice)
-    made = [] if summary else [section(study, records) for section in SECTIONS]
-    sections = [
-        (section, markupsafe.Markup(environment.get_template(f"{name}.html").render(section.values)))
-        for section in made
-        if section
-        for name in (section.template or section.name,)
-    ]
-    examples = _examples(study, records, advice)
-    return environment.get_template("page.html").render(
-        sections=sections,
-        originals=bool(examples) or any(section.originals for section, _ in sections),
-        summary=_summary(study, records),
-        answers=answers(study, records, advice),
-        examples=examples,
-        many=_many(study, records, advice),
-        absent=missing(study, records),
+    environment.filters |= {"markup": markupsafe.Markup, "percent": percent, "shown": show}
+    return environment
+
+
+def _examples(results: Results) -> tuple[Any, ...]:
+    """Images and their releases by the recommended setting; none without one."""
+    setting = results.advice.setting
+    spec = setting.protection if setting else None
+    return next((each.result.examples for each in results.of("examples") if each.cell.protection == spec), ())
+
+
+def _many(results: Results) -> Table | None:
+    """How naming grows with the number of releases of the recommended setting; None without one."""
+    advice = results.advice
+    curve = results.curves.get(advice.setting.protection) if advice.setting else None
+    points = [point for point in curve.points if point.releases in SAID] if curve else []
+    if not points:
+        return None
+    rows = [["what is recommended, sent", *(show_estimate(point.named) for point in points)]]
+    if advice.has_table:
+        rows.append(["nothing: looked up in an answer table", *["guessing"] * len(points)])
+    return Table(
+        "Table of people named by many releases",
+        "People named, by how many releases of one person a service has; guessing names "
+        f"{percent(points[0].chance)}",
+        [
+            Column("what leaves the device for a query", number=False),
+            *(Column(str(point.releases)) for point in points),
+        ],
+        rows,
+        heads=False,
     )
 
 
-def _examples(study: Study, records: Sequence[Record], advice: Recommendation) -> Sequence[Any]:
-    """Images and their releases by the recommended setting; none without one."""
-    made = {
-        record.cell.protection: record.result.examples for record in belonging(study, records, "examples")
-    }
-    return made.get(advice.setting.protection, ()) if advice.setting else ()
-
-
-def _many(study: Study, records: Sequence[Record], advice: Recommendation) -> Sequence[Together]:
-    """How naming grows with the number of releases of the recommended setting; nothing without one."""
-    curve = curves(study, records).get(advice.setting.protection) if advice.setting else None
-    return [point for point in curve.points if point.releases in SAID] if curve else []
-
-
-def _common_values(study: Study, records: Sequence[Record], advice: Recommendation) -> dict[str, Any]:
-    """The values that every template may show."""
-    return {
-        "study": study,
-        "task": study["task"],
-        "advice": advice,
-        "attacks": ATTACKS,
-        "attacked": bool(belonging(study, records, "attack")),
-        "apart": bool(study["task"].get("secret_is_task")),
-        "episodic": episodic(study),
-        "several": is_repeated(study),
-        "spread": interval_in_words(study),
-    }
-
-
-def _summary(study: Study, records: Sequence[Record]) -> list[str]:
+def _summary(results: Results) -> list[str]:
     """The first paragraphs, in plain language."""
-    task, data = study["task"], study["data"]
+    task, data = results.study["task"], results.study["data"]
     sensitive = task.get("sensitive")
-    count = sum(spec != "none" for spec in study["protections"])
+    count = sum(spec != "none" for spec in results.study["protections"])
     channels, height, width = data["shape"]
     colour = "grey" if channels == 1 or data.get("grey") else "colour"
     examples = ""
-    if episodic(study):
+    if results.episodic:
         plural = "" if task["shot"] == 1 else "s"
         examples = f", from {task['shot']} example{plural} of each of {task['way']} classes"
     first = (
@@ -166,19 +169,18 @@ def _summary(study: Study, records: Sequence[Record]) -> list[str]:
         f"{task['target']}{examples}. This study tries {count} protections on {data['images']:,} {colour} "
         f"images of {width} × {height} pixels ({data['source']}). It measures how often the service is right"
     )
+    secrets = " or ".join([sensitive, *(task.get("attributes") or [])]) if sensitive else ""
     first += (
-        f", and how often an adversary finds out the "
-        f"{' or '.join([sensitive, *(task.get('attributes') or [])])}."
+        f", and how often an adversary finds out the {secrets}."
         if sensitive
         else ". It names no secret: no adversary was tried."
     )
-    clean = accuracies(study, records).get(("none", clean_learner(study)))
-    clear = risks(study, records).get(("none", "reidentify-static"))
-    if clean is None:
+    clear = results.risks.get(("none", "reidentify-static"))
+    if results.clean is None:
         return [first]
     second = (
-        f"Without protection the service is right on {percent(clean.value)} of images "
-        f"(guessing: {percent(guessing(study, records) or 0)})"
+        f"Without protection the service is right on {percent(results.clean.value)} of images "
+        f"(guessing: {percent(results.guessing or 0)})"
     )
     if clear:
         second += (
@@ -188,8 +190,53 @@ def _summary(study: Study, records: Sequence[Record]) -> list[str]:
     return [first, f"{second}."]
 
 
-def _interval(estimate: Estimate) -> str:
-    return f"{100 * estimate.low:.1f}–{100 * estimate.high:.1f}"
+def as_json(results: Results) -> dict[str, Any]:
+    """The content of a report, fit for JSON.
+
+    Returns:
+        study: its name. varied: the values of a study with `vary`. recommended: the spec, or None. answers:
+        of the first screen. settings: for each protection its best learner and strongest adversary, shares
+        from 0 to 1 with the ends of their intervals, and the proof. missing: cells without a record.
+    """
+    advice, proofs = results.advice, results.proofs
+    return {
+        "study": results.study["name"],
+        **({"varied": results.study["varied"]} if "varied" in results.study else {}),
+        "recommended": advice.setting.protection if advice.setting else None,
+        "headline": advice.headline,
+        "answers": [vars(answer) for answer in advice.answers],
+        "settings": [
+            {
+                "protection": each.protection,
+                "learner": each.learner,
+                "accuracy": _share(each.accuracy),
+                "reidentification": _share(each.risk.top1 if each.risk else None),
+                "adversary": each.risk.adversary if each.risk else None,
+                "chance": each.risk.chance if each.risk else None,
+                "inferred": {inferred.attack: _share(inferred.top1) for inferred in each.inferred},
+                "proved": [
+                    {"people": naming.candidates, "at_most": naming.at_most}
+                    for naming in (proofs[each.protection].naming if each.protection in proofs else ())
+                ],
+                "complete": each.complete,
+                "on_frontier": each.on_frontier,
+            }
+            for each in results.settings
+        ],
+        "missing": results.missing,
+    }
+
+
+def _share(estimate: Estimate | None) -> dict[str, float] | None:
+    if estimate is None:
+        return None
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+
+
+def holding_pictures(directory: Path) -> int:
+    """How many record files in the directory of a run hold images, also those of an earlier study."""
+    paths = (directory / "records").glob("*.json")
+    return sum('"data:image/' in path.read_text(encoding="utf-8") for path in paths)
 
 
 def _write(path: Path, text: str) -> Path:

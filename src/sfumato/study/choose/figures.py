@@ -1,0 +1,562 @@
+"""The figures of a study's records, over its seeds, with their intervals."""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from sfumato.base.proportions import wilson
+from sfumato.study.hits import Hits, hits_of, join, over_half
+from sfumato.study.measure.results import RESULTS, Proved
+from sfumato.study.records import Record
+from sfumato.study.vocabulary import (
+    ATTACKS,
+    IDENTIFIERS,
+    INFERRERS,
+    LEARNERS,
+    SHAPE,
+    classifiers,
+    has_shape,
+    release_kind,
+)
+
+OVER_PEOPLE = "95% interval over people"
+Study = dict[str, Any]  # study.json, whose "cells" are those of `grid.cells`
+Pair = tuple[str, str]  # a protection, and its learner, attack or attribute
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and the interval to print with it.
+
+    Of rates over people: their 95% interval over people. Of accuracies with one seed: the record's own 95%
+    interval; with several: their mean, and the lowest and highest of them, since trainings differ more than
+    episodes do.
+    """
+
+    value: float
+    low: float
+    high: float
+    seeds: int
+
+    def overlaps(self, other: "Estimate") -> bool:
+        """Whether the two intervals share a number."""
+        return self.low <= other.high and other.low <= self.high
+
+
+@dataclass(frozen=True)
+class Risk:
+    """How often one adversary, with their best classifier, names the right identity or infers an attribute.
+
+    Attributes:
+        attack, classifier: the adversary; `attack` is the label of an attribute that is inferred.
+        top1: the share of probes they name.
+        chance: of the best guess without looking.
+        identities: the number of people to choose from.
+        named: classifier -> its hits; one at least.
+        rising: their networks that still gained when training ended: the figures are lower bounds.
+    """
+
+    attack: str
+    classifier: str
+    top1: Estimate
+    chance: float
+    identities: int
+    named: Mapping[str, Hits]
+    rising: tuple[str, ...] = ()
+
+    @property
+    def infers(self) -> bool:
+        """Whether it is of an attribute."""
+        return self.attack not in ATTACKS
+
+    @property
+    def adversary(self) -> str:
+        """In words: "adaptive adversary, linear classifier"."""
+        if self.infers:
+            return INFERRERS.get(self.classifier, self.classifier)
+        return f"{ATTACKS[self.attack].words}, {classifier_in_words(self.classifier)}"
+
+    @property
+    def crowd(self) -> str:
+        """How many people are looked for, and among how many, in words."""
+        return f"{len(self.strongest.probes):,} people among {self.identities:,}"
+
+    @property
+    def strongest(self) -> Hits:
+        """The hits of their best classifier."""
+        return self.named[self.classifier]
+
+    def upper_end(self, error: float) -> float:
+        """The bound their share exceeds with this probability at most."""
+        return max(hits.upper_end(error) for hits in self.named.values())
+
+    def of_half(self, number: int) -> "Risk":
+        """The same for one half of the people, by the strongest classifier there."""
+        halves = {name: hits.half(number) for name, hits in self.named.items()}
+        strongest = max(halves, key=lambda name: halves[name].share)
+        return replace(self, classifier=strongest, top1=estimate_of(halves[strongest]), named=halves)
+
+
+@dataclass(frozen=True)
+class Together:
+    """The risk from n releases of one person, over the seeds.
+
+    Attributes:
+        releases: n.
+        named: how often people are named, by adversaries that other people chose.
+        hits: the same person by person; see `hits.Hits.upper_end`.
+        chance: of a guess.
+        worst: how often the most named person is named.
+        over_half: the share of people who are named in more than half of the tries.
+        accepted: the share of sets accepted as the right person's, at 1 in 100 false acceptances.
+        linked: how often two services' labels are linked to one person.
+    """
+
+    releases: int
+    named: Estimate
+    hits: Hits
+    chance: float
+    worst: float
+    over_half: float
+    accepted: float
+    linked: Estimate
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How naming grows with the number of releases.
+
+    Attributes:
+        points: by rising number, those that all seeds have.
+        enough: number of releases -> how many of `able` people have enough pictures for it.
+        able: how many people have two pictures.
+        stopped: whether larger numbers were skipped, since smaller ones name too many.
+    """
+
+    points: tuple[Together, ...]
+    enough: Mapping[int, int]
+    able: int
+    stopped: bool
+
+    def after(self, releases: int) -> Together | None:
+        """The risk from this many releases; None if it was not measured."""
+        return next((point for point in self.points if point.releases == releases), None)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A protection with its best learner and its strongest adversary.
+
+    Attributes:
+        protection: the spec.
+        learner, accuracy: the best learner and its accuracy; None without a recorded one.
+        halves: the same on two halves of the test images; None if they are not apart.
+        risk: the strongest of the attacks that ran; None if none did.
+        risks: of all attacks that ran.
+        inferred: how often each attribute that must stay hidden is inferred.
+        untried: the adversaries that must be tried on it, and that the study leaves out.
+        complete: whether all attacks and inferences of the study ran, with all seeds; otherwise the risks
+            are too low.
+        on_frontier: no other complete setting is at least as good in both and better in one.
+    """
+
+    protection: str
+    learner: str | None
+    accuracy: Estimate | None
+    halves: tuple[Estimate, Estimate] | None
+    risk: Risk | None
+    risks: tuple[Risk, ...]
+    inferred: tuple[Risk, ...]
+    untried: tuple[str, ...]
+    complete: bool
+    on_frontier: bool = False
+
+    def upper_end(self, error: float) -> float:
+        """A bound on every adversary's share, but for this probability; 1 if nobody looked.
+
+        The strongest of them exceeds its own with this probability at most: their number needs no
+        correction.
+        """
+        return max((risk.upper_end(error) for risk in self.risks), default=1.0)
+
+    def accuracy_on(self, half: int) -> Estimate | None:
+        """Its accuracy on one half of the test images; on all if they are not apart."""
+        return self.halves[half] if self.halves else self.accuracy
+
+    def risk_on(self, half: int) -> Risk | None:
+        """The strongest adversary on one half of the people; None if nobody looked."""
+        return _strongest(risk.of_half(half) for risk in self.risks)
+
+    def beats(self, other: "Setting") -> bool:
+        """Whether it is as good in both figures and better in one."""
+        if not (self.accuracy and self.risk and other.accuracy and other.risk):
+            return False
+        gain = self.accuracy.value - other.accuracy.value
+        relief = other.risk.top1.value - self.risk.top1.value
+        return gain >= 0 and relief >= 0 and (gain > 0 or relief > 0)
+
+
+class Figures:
+    """A study and the records of its cells. State: none that changes; each figure is made once.
+
+    See results.Results, which adds the recommendation.
+
+    Attributes:
+        study: study.json, without cells of a kind or an attack that this version does not know.
+        records: those of its cells, in their order; of other settings or seeds none.
+        missing: the names of its cells without a record, such as "accuracy blur:radius=1 denoised 0".
+        unknown: the attacks that this version does not know, as those of a package that is not installed.
+        folds: whether people take turns as test people: the seeds of the study are then folds.
+        episodic: whether there are episodes: not if all learners are ordinary classifiers.
+        bounds: attribute -> how often it may be inferred.
+        releases: of one person, from which a recommendation keeps its bound.
+    """
+
+    def __init__(self, study: Study, records: Iterable[Record]) -> None:
+        self.study: Study = {**study, "cells": [entry for entry in study["cells"] if is_known(entry)]}
+        attacks = (entry["cell"].get("attack") for entry in study["cells"] if not is_known(entry))
+        self.unknown = list(dict.fromkeys(filter(None, attacks)))
+        by_name = {record.name: record for record in records}
+        names = dict.fromkeys(map(cell_name, self.study["cells"]))
+        self.records = [by_name[name] for name in names if name in by_name]
+        self.missing = [name for name in names if name not in by_name]
+        self.folds = study["task"].get("folds", 1) > 1
+        self.episodic = not study["learners"] or not set(study["learners"]) <= set(classifiers())
+        asked = study.get("recommend") or {}
+        self.bounds: dict[str, float] = asked.get("inference_at_most") or {}
+        self.releases = int(asked.get("releases", 1))
+        self._by_kind: dict[str, list[Record]] = defaultdict(list)
+        for record in self.records:
+            self._by_kind[record.kind].append(record)
+
+    def of(self, kind: str) -> list[Record]:
+        """The records of one kind, in the order of the cells."""
+        return self._by_kind.get(kind, [])
+
+    def grouped(self, kind: str) -> dict[Pair, list[Any]]:
+        """The results of one kind, one a seed, by protection and its learner, attack or view, if any."""
+        groups: dict[Pair, list[Any]] = defaultdict(list)
+        for record in self.of(kind):
+            groups[record.cell.protection, "".join(record.cell.which)].append(record.result)
+        return dict(groups)
+
+    def cells_of(self, kind: str, protection: str) -> list[dict[str, Any]]:
+        """The cells of one kind and protection that study.json lists."""
+        return [
+            entry
+            for entry in self.study["cells"]
+            if entry["kind"] == kind and entry["cell"]["protection"] == protection
+        ]
+
+    def attacks_on(self, protection: str) -> list[str]:
+        """The attacks that the study makes on a protection."""
+        return list(dict.fromkeys(entry["cell"]["attack"] for entry in self.cells_of("attack", protection)))
+
+    def learners_of(self, protection: str) -> list[str]:
+        """The learners that the study trains for a protection."""
+        entries = self.cells_of("accuracy", protection)
+        return list(dict.fromkeys(entry["cell"]["learner"] for entry in entries))
+
+    @property
+    def learners(self) -> list[str]:
+        """Those that the study names, and those that its protections bring with them, as an answer does."""
+        specs = [spec for spec in self.study["protections"] if spec != "none"]
+        trained = [name for spec in specs for name in self.learners_of(spec)]
+        return [name for name in dict.fromkeys([*self.study["learners"], *trained]) if name in LEARNERS]
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether figures are over several seeds; folds, which have their own people, count as one."""
+        return len(self.study["seeds"]) > 1 and not self.folds
+
+    @property
+    def spread(self) -> str:
+        """The words for the interval of an accuracy."""
+        return (
+            f"lowest and highest of {len(self.study['seeds'])} seeds" if self.is_repeated else "95% interval"
+        )
+
+    @cached_property
+    def accuracies(self) -> dict[Pair, Estimate]:
+        """(protection, learner) -> accuracy."""
+        return {
+            key: self.together([interval_of(result) for result in made], [result.images for result in made])
+            for key, made in self.grouped("accuracy").items()
+        }
+
+    @cached_property
+    def halves(self) -> dict[Pair, tuple[Estimate, Estimate]]:
+        """(protection, learner) -> accuracy on two halves of the test images, if all seeds have them."""
+        return {
+            key: (self._of_half(seeds, 0), self._of_half(seeds, 1))
+            for key, seeds in self.grouped("accuracy").items()
+            if all(result.halves for result in seeds)
+        }
+
+    def _of_half(self, results: Sequence[Any], number: int) -> Estimate:
+        halves = [result.halves[number] for result in results]
+        images = [None if result.images is None else (result.images + 1 - number) // 2 for result in results]
+        return self.together([(half.accuracy, half.low, half.high) for half in halves], images)
+
+    @property
+    def clean(self) -> Estimate | None:
+        """The accuracy on clear images, which stands for no protection."""
+        return self.accuracies.get(("none", "clean" if self.episodic else "classifier-clean"))
+
+    @cached_property
+    def guessing(self) -> float | None:
+        """How often guessing the class is right; None if no record tells."""
+        if self.episodic:
+            return float(1 / self.study["task"]["way"])
+        chances = [record.result.chance for record in self.of("accuracy")]
+        chances = [chance for chance in chances if chance is not None]
+        return statistics.fmean(chances) if chances else None
+
+    @cached_property
+    def risks(self) -> dict[Pair, Risk]:
+        """(protection, attack) -> the risk by that attack's strongest classifier."""
+        return {
+            (spec, attack): self._risk(attack, seeds)
+            for (spec, attack), seeds in self.grouped("attack").items()
+        }
+
+    @cached_property
+    def inferences(self) -> dict[Pair, Risk]:
+        """(protection, attribute) -> how often it is inferred."""
+        return {
+            (spec, label): self._risk(label, seeds)
+            for (spec, label), seeds in self.grouped("inference").items()
+        }
+
+    def _risk(self, attack: str, seeds: Sequence[Any]) -> Risk:
+        """The risk by one attack, from its results, one a seed."""
+        named = hits_of(seeds, folds=self.folds)
+        classifier = max(named, key=lambda name: named[name].share)  # the first of equals
+        chance = statistics.fmean(
+            (each.chance for each in seeds), weights=[each.probes or 1 for each in seeds]
+        )
+        rising = (
+            f"{network.network} after {network.steps} steps"
+            for result in seeds
+            for network in getattr(result, "trained", ())
+            if network.flat is False
+        )
+        return Risk(
+            attack,
+            classifier,
+            estimate_of(named[classifier]),
+            chance,
+            min(result.identities for result in seeds),
+            named,
+            tuple(dict.fromkeys(rising)),
+        )
+
+    @cached_property
+    def curves(self) -> dict[str, Curve]:
+        """Maps each protection to its curve, if one was recorded for all seeds."""
+        return {
+            protection: self._curve(made)
+            for (protection, _), made in self.grouped("many").items()
+            if len(made) == len(self.study["seeds"]) and all(result.points for result in made)
+        }
+
+    def _curve(self, results: Sequence[Any]) -> Curve:
+        first = results[0]
+        sizes = [{point.releases: point for point in result.points} for result in results]
+        shared = [size for size in sizes[0] if all(size in of_seed for of_seed in sizes)]
+        chance = statistics.fmean(1 / result.panel for result in results)
+        return Curve(
+            tuple(self._point([of_seed[size] for of_seed in sizes], chance) for size in shared),
+            first.enough,
+            first.able,
+            any(result.stopped for result in results),
+        )
+
+    def _point(self, points: Sequence[Any], chance: float) -> Together:
+        rates = [rate for point in points for rate in point.named]
+        hits, linked = (
+            join([hits_of_rates(getattr(point, name), point.tries) for point in points], folds=self.folds)
+            for name in ("named", "linked")
+        )
+        return Together(
+            releases=points[0].releases,
+            named=estimate_of(hits),
+            hits=hits,
+            chance=chance,
+            worst=max(rates),
+            over_half=over_half(rates),
+            accepted=statistics.fmean(point.accepted for point in points),
+            linked=estimate_of(linked),
+        )
+
+    @cached_property
+    def proofs(self) -> dict[str, Proved]:
+        """Protection -> the proof for its release; some kept records have it beside the similarity."""
+        found: dict[str, Proved] = {}
+        for record in self.of("proved"):
+            found.setdefault(record.cell.protection, record.result)
+        for record in self.of("similarity"):
+            spec, result = record.cell.protection, record.result
+            if record.cell.view == "released" and spec not in found:
+                found[spec] = Proved(
+                    release=release_kind(spec),
+                    bytes_per_image=result.bytes_per_image,
+                    guarantee=result.guarantee,
+                )
+        return found
+
+    @cached_property
+    def settings(self) -> list[Setting]:
+        """Every protection of the study, in its order, with its best learner and its strongest adversary."""
+        return self.against(None)
+
+    def against(self, attacks: Sequence[str] | None) -> list[Setting]:
+        """The settings against these adversaries alone, or against all.
+
+        Ordinary classifiers count if there are no others, and those of shapes never: they are not a service.
+        """
+        settings = [self._setting(spec, attacks) for spec in self.study["protections"]]
+        judged = [setting for setting in settings if setting.complete and setting.accuracy and setting.risk]
+        best = [setting for setting in judged if not any(other.beats(setting) for other in judged)]
+        return [replace(setting, on_frontier=setting in best) for setting in settings]
+
+    def _setting(self, protection: str, attacks: Sequence[str] | None) -> Setting:
+        learners = [
+            name
+            for name in self.learners_of(protection)
+            if (protection, name) in self.accuracies and self._counts(name)
+        ]
+        learner = max(learners, key=lambda name: self.accuracies[protection, name].value, default=None)
+        # Clear images need no adaptation: the static adversary stands for all.
+        every = attacks is None or protection == "none"
+        tried = self.attacks_on(protection)
+        wanted = [name for name in tried if every or name in (attacks or ())]
+        planned = [
+            *(each for each in self.cells_of("attack", protection) if each["cell"]["attack"] in wanted),
+            *self.cells_of("inference", protection),
+        ]
+        made = tuple(self.risks[protection, name] for name in wanted if (protection, name) in self.risks)
+        return Setting(
+            protection=protection,
+            learner=learner,
+            accuracy=self.accuracies[protection, learner] if learner else None,
+            halves=self.halves.get((protection, learner)) if learner else None,
+            risk=_strongest(made),
+            risks=made,
+            inferred=tuple(each for (spec, _), each in self.inferences.items() if spec == protection),
+            untried=tuple(name for name in mandatory_attacks(protection) if name not in tried),
+            complete=bool(planned) and set(self.missing).isdisjoint(map(cell_name, planned)),
+        )
+
+    def _counts(self, learner: str) -> bool:
+        """Whether a learner's accuracy is one of the study's task, by a service that can be run."""
+        words = LEARNERS.get(learner)
+        return words is None or (words.of_service and not (self.episodic and words.knows_classes))
+
+    def not_tried_on(self, protection: str) -> list[str]:
+        """The adversaries that can look at a protection's releases, and that the study leaves out."""
+        kind, tried = release_kind(protection), self.attacks_on(protection)
+        if protection == "none":
+            return []
+        denoised = "denoised" in self.study["learners"]
+        views = {"shape": kind == SHAPE or has_shape(protection), "denoised": denoised}
+        return [
+            name
+            for name, attack in ATTACKS.items()
+            if kind in attack.releases and views.get(attack.view, True) and name not in tried
+        ]
+
+    def together(
+        self, intervals: Sequence[tuple[float, float, float]], trials: Sequence[int | None]
+    ) -> Estimate:
+        """Joins the seeds of the study: see `over_seeds`; folds, each with other images, are one share.
+
+        Args:
+            intervals: of each seed.
+            trials: the images that each is a share of; none for means.
+        """
+        return over_folds(intervals, trials) if self.folds else over_seeds(intervals)
+
+
+def is_known(entry: Mapping[str, Any]) -> bool:
+    """Whether this version knows the kind of a cell or record, and its attack."""
+    kind, cell = entry.get("kind"), entry.get("cell")
+    attack = cell.get("attack") if isinstance(cell, Mapping) else None
+    return kind in RESULTS and (kind != "attack" or attack is None or attack in ATTACKS)
+
+
+def cell_name(entry: Mapping[str, Any]) -> str:
+    """The name of a cell that study.json lists; that of a record is `record.name`."""
+    cell = entry["cell"]
+    which = [cell[key] for key in sorted(cell) if key not in ("protection", "seed")]
+    return " ".join(map(str, (entry["kind"], cell["protection"], *which, cell["seed"])))
+
+
+def interval_of(result: Any) -> tuple[float, float, float]:
+    """Accuracy, and the ends of its interval: over test images, or over episodes."""
+    value = result.accuracy
+    if result.low is not None:
+        return value, result.low, result.high
+    return value, max(0.0, value - result.half_width), min(1.0, value + result.half_width)
+
+
+def estimate_of(hits: Hits) -> Estimate:
+    """Their share, with the interval over people."""
+    return Estimate(hits.share, *hits.interval, seeds=1)
+
+
+def hits_of_rates(rates: Sequence[float], tries: Sequence[int]) -> Hits:
+    """For one seed, as the share and the number of each person's probes."""
+    hits = tuple(rate * count for rate, count in zip(rates, tries, strict=True))
+    return Hits(hits, tuple(map(float, tries)), seeds=1)
+
+
+def over_seeds(intervals: Sequence[tuple[float, float, float]]) -> Estimate:
+    """For one seed its own interval; for several their mean, with the lowest and the highest of them."""
+    if len(intervals) == 1:
+        return Estimate(*intervals[0], seeds=1)
+    middles = [value for value, _, _ in intervals]
+    # Not fmean, whose rounding may take the mean of equal numbers out of their interval.
+    return Estimate(statistics.mean(middles), min(middles), max(middles), len(middles))
+
+
+def over_folds(intervals: Sequence[tuple[float, float, float]], trials: Sequence[int | None]) -> Estimate:
+    """One share of all images; or the mean of what is independent, if a fold does not count its images."""
+    counts = [count for count in trials if count is not None]
+    if len(counts) == len(intervals):
+        right = sum(value * count for (value, _, _), count in zip(intervals, counts, strict=True))
+        return Estimate(right / sum(counts), *wilson(right, sum(counts)), seeds=1)
+    mean = statistics.fmean(value for value, _, _ in intervals)
+    half = math.hypot(*(max(high - value, value - low) for value, low, high in intervals)) / len(intervals)
+    return Estimate(mean, max(0.0, mean - half), min(1.0, mean + half), seeds=1)
+
+
+def mandatory_attacks(protection: str) -> list[str]:
+    """The adversaries without whom a protection is never recommended."""
+    kind = release_kind(protection)
+    return [name for name, attack in ATTACKS.items() if kind in attack.needed and protection != "none"]
+
+
+def _strongest(risks: Iterable[Risk]) -> Risk | None:
+    return max(risks, key=lambda risk: risk.top1.value, default=None)
+
+
+def classifier_in_words(name: str) -> str:
+    """ "svm, trained further" -> "SVM classifier, recogniser trained further"."""
+    kind, _, how = name.partition(", ")
+    how = f"recogniser {how}" if how == "trained further" else how
+    return f"{IDENTIFIERS.get(kind, kind)} classifier" + (f", {how}" if how else "")
+
+
+def learner_in_words(name: str) -> str:
+    """ "clean" -> "trained on clean images"; a learner of another version by its name."""
+    return LEARNERS[name].words if name in LEARNERS else name
+
+
+def percent(value: float) -> str:
+    """0.0614 -> "6.1%"."""
+    return f"{100 * value:.1f}%"

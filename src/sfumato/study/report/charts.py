@@ -1,0 +1,514 @@
+"""The charts of a report, each an image that holds SVG: the same records give the same bytes.
+
+Every chart is a panel small enough for a telephone; the page lays several out side by side. A
+protection has one colour (Okabe & Ito 2008, told apart by colour-blind people) and one mark in all of them,
+so that black and white print keeps them apart; learners and adversaries differ in line and fill. A family of
+one setting varies in nothing, and has no panel.
+"""
+
+import base64
+import io
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import cycle, pairwise, product
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import matplotlib.ticker
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from sfumato.study.choose.figures import Estimate, Pair, Setting, Study, percent
+from sfumato.study.choose.results import Results
+from sfumato.study.vocabulary import (
+    ADVERSARY_LOOKS,
+    ATTACKS,
+    BLACK,
+    GREEN,
+    GREY,
+    LEARNERS,
+    SPARE_LOOKS,
+    Look,
+    ProtectionWords,
+    words_of,
+)
+
+CLEAN_LOOK = Look(BLACK, "", (0, (8, 3)))
+CHANCE_LOOK = Look(GREY, "", (0, (1, 2)))
+
+RADIUS = 4  # of a mark, in points
+_RING = 17  # points, the diameter of the ring about the recommended setting
+_LONG = 12  # letters; longer labels of an axis would run into each other
+_FILES = ("artefact", "index")  # parameters whose values are paths, or names of tools
+_WORDS = ("artefact", "values")  # parameters with nothing between their values
+_STYLE = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the layout is the same on every machine
+    "figure.dpi": 72,  # that of SVG, so that labels placed on the canvas stand there in the file
+    "font.size": 9.5,
+    "text.parse_math": False,  # a "$" in a name is a "$"
+    "svg.fonttype": "none",
+    "svg.hashsalt": "sfumato",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#8b8e94",
+    "axes.labelcolor": "#33363b",
+    "axes.linewidth": 0.8,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e7e5df",
+    "grid.linewidth": 0.7,
+    "xtick.color": "#5b5f66",
+    "ytick.color": "#5b5f66",
+    "xtick.labelcolor": "#33363b",
+    "ytick.labelcolor": "#33363b",
+    "xtick.major.size": 3,
+    "ytick.major.size": 3,
+    "lines.linewidth": 1.6,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "savefig.bbox": None,
+}
+
+Point = tuple[Estimate, Estimate, Look, str, float]  # x and y, look, label, and radius of the mark in points
+_Line = tuple[float, float, float, float]  # from x, y to x, y
+_Series = Mapping[Pair, Estimate]  # of a protection and a series
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One panel: its title, its image as a data: URI, what it shows in words, and the names of its series."""
+
+    title: str
+    source: str
+    words: str
+    series: tuple[str, ...] = ()
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The style of figures."""
+    with matplotlib.rc_context(_STYLE):
+        yield
+
+
+def axes_of(width: float, height: float, *, fit: bool = False) -> tuple[Any, Any]:
+    """A figure of that size in inches, and its axes; `fit` makes room for long labels, which takes longer."""
+    figure = Figure(figsize=(width, height), layout="constrained" if fit else None)
+    if fit:
+        return figure, figure.add_subplot()
+    left, bottom, spare = 0.74, 0.5, 0.12  # for a name and numbers
+    size = 1 - (left + spare) / width, 1 - (bottom + spare) / height
+    return figure, figure.add_axes((left / width, bottom / height, *size))
+
+
+@cache
+def key(look: Look) -> str:
+    """A sample of a look for a legend, as a data: URI."""
+    with style():
+        figure = Figure(figsize=(0.42, 0.17))
+        across = [0.08, 0.92] if look.line else []
+        figure.add_artist(Line2D(across, [0.5] * len(across), color=look.colour, linestyle=look.line))
+        if look.marker:
+            figure.add_artist(Line2D([0.5], [0.5], color=look.colour, **_mark(look)))
+        return _source(figure)
+
+
+def _source(figure: Any) -> str:
+    """The data: URI of a finished figure."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    svg = re.sub(r"(\.\d\d)\d+", r"\1", buffer.getvalue())  # hundredths of a point are enough
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+
+
+def _mark(look: Look) -> dict[str, Any]:
+    """The drawing of a mark; its uncoloured parts are white, so that no line shows through."""
+    return {
+        "marker": look.marker,
+        "markersize": 9 if look.marker == "*" else 6.5,
+        "fillstyle": "full" if look.fill == "none" else look.fill,
+        "markerfacecolor": "white" if look.fill == "none" else look.colour,
+        "markerfacecoloralt": "white",
+        "markeredgecolor": look.colour,
+        "markeredgewidth": 1.1,
+    }
+
+
+def _errors(
+    axes: Any,
+    xs: Sequence[float],
+    ys: Sequence[Estimate],
+    look: Look,
+    *,
+    line: bool = False,
+    across: Sequence[Estimate] | None = None,
+) -> None:
+    """Points with the intervals of their numbers; `across` gives intervals along the horizontal axis."""
+
+    def reach(estimates: Sequence[Estimate]) -> list[list[float]]:
+        return [[e.value - e.low for e in estimates], [e.high - e.value for e in estimates]]
+
+    axes.errorbar(
+        xs,
+        [estimate.value for estimate in ys],
+        yerr=reach(ys),
+        xerr=reach(across) if across else None,
+        color=look.colour,
+        linestyle=look.line if line else "",
+        **_mark(look),
+        elinewidth=0.9,
+        capsize=2,
+        capthick=0.9,
+        zorder=3,
+    )
+
+
+def _percent_tick(value: float, _: int) -> str:
+    return f"{100 * value:g}%"
+
+
+# Families: the settings of a study by their protection
+
+
+@dataclass(frozen=True)
+class Family:
+    """The settings of a study that share a protection, and the parameters that distinguish them.
+
+    Attributes:
+        name: of the protection, such as "dp-pix".
+        specs: its settings, in the order of the study.
+        varying: the parameters that differ between them.
+        fixed: the others, as "epsilon = 3".
+    """
+
+    name: str
+    specs: tuple[str, ...]
+    varying: tuple[str, ...]
+    fixed: str
+
+    @classmethod
+    def of(cls, name: str, protections: Iterable[str]) -> "Family":
+        """The settings among `protections` of the protection of that name, at least one."""
+        specs = [spec for spec in protections if spec.partition(":")[0] == name]
+        values = [parameters(spec) for spec in specs]
+        keys = list(dict.fromkeys(key for setting in values for key in setting))
+        varying = [key for key in keys if len({setting.get(key) for setting in values}) > 1]
+        fixed = [key for key in keys if key not in varying]
+        if len(specs) == 1 and fixed:
+            # One setting varies in nothing: its first parameter is the axis, with one place on it.
+            varying, fixed = fixed[:1], fixed[1:]
+        words = ", ".join(f"{key} = {values[0][key]}" for key in fixed)
+        return cls(name, tuple(specs), tuple(varying), words)
+
+    @property
+    def title(self) -> str:
+        """ "DP-Pix (epsilon = 3)"."""
+        title = self._words.title
+        return f"{title} ({self.fixed})" if self.fixed else title
+
+    @property
+    def axis(self) -> str:
+        """The name of the horizontal axis, with its unit."""
+        return ", ".join(self._words.axes.get(key, key) for key in self.varying)
+
+    @property
+    def is_scale(self) -> bool:
+        """Whether a line from setting to setting has a meaning: not between files, nor places in a row."""
+        return len(self.varying) < 2 and not set(self.varying).intersection(_WORDS)
+
+    @property
+    def legend(self) -> str:
+        """ "DP-Pix (epsilon = 3), by side of a cell b (pixels)"."""
+        return f"{self.title}, by {self.axis}" if self.axis else self.title
+
+    @property
+    def _words(self) -> ProtectionWords:
+        return words_of(self.name)
+
+    def label(self, spec: str) -> str:
+        """The label of a setting within its family: "4", or "4, 3" if two parameters vary."""
+        values = {**self._words.defaults, **parameters(spec)}
+        if self.varying and not values.keys() & set(self.varying):
+            return "default"
+        # A path is clear by its name, and the tables have all of it.
+        return ", ".join(
+            Path(values[key]).stem if key in _FILES else values[key] for key in self.varying if key in values
+        )
+
+    def places(self) -> tuple[list[float], bool]:
+        """The place of each setting on the axis, and whether that is its parameter's value.
+
+        A single varying number is an axis; anything else is a row of places.
+        """
+        if len(self.varying) == 1:
+            try:
+                values = [float(self.label(spec)) for spec in self.specs]
+            except ValueError:
+                pass
+            else:
+                return values, True
+        return [float(place) for place in range(len(self.specs))], False
+
+
+def parameters(spec: str) -> dict[str, str]:
+    """The parameters written in a canonical spec: "dp-pix:cell=4,epsilon=3" -> {cell: 4, epsilon: 3}."""
+    pairs = (part.partition("=") for part in spec.partition(":")[2].split(",") if part)
+    return {key: value for key, _, value in pairs}
+
+
+def families(study: Study) -> list[Family]:
+    """The families of a study in its order, without "none"."""
+    names = dict.fromkeys(spec.partition(":")[0] for spec in study["protections"] if spec != "none")
+    return [Family.of(name, study["protections"]) for name in names]
+
+
+def looks(study: Study) -> dict[str, Look]:
+    """The look of each family, "none" first: the same in every chart and every report.
+
+    Protections of a user's own get the remaining ones, in the order of the study.
+    """
+    spare = cycle(SPARE_LOOKS)
+    names = ["none", *(family.name for family in families(study))]
+    return {name: words_of(name).look or next(spare) for name in names}
+
+
+# Points in a plane: what is gained, and at what risk
+
+
+def frontier_chart(results: Results, settings: Sequence[Setting], title: str) -> Chart | None:
+    """All settings, of any release kind, with Pareto line and bound; None for fewer than two."""
+    points = [(each, each.risk.top1, each.accuracy) for each in settings if each.risk and each.accuracy]
+    if len(points) < 2:
+        return None
+    bound, chosen, study = results.advice.bound, results.advice.setting, results.study
+    known, look = {each.name: each for each in families(study)}, looks(study)
+    drawn: list[Point] = []
+    for setting, risk, accuracy in points:
+        spec = setting.protection
+        name = spec.partition(":")[0]
+        label = known[name].label(spec) if name in known else ""
+        mark = look[name] if setting.complete else replace(look[name], fill="none")
+        is_chosen = chosen is not None and chosen.protection == spec
+        drawn.append((risk, accuracy, mark, label or spec, _RING / 2 if is_chosen else RADIUS))
+    with style():
+        figure, axes = axes_of(4.4, 3.7)
+        best = sorted((risk.value, accuracy.value) for each, risk, accuracy in points if each.on_frontier)
+        lines: list[_Line] = []
+        for (x, y), (next_x, next_y) in pairwise(best):
+            lines += [(x, y, next_x, y), (next_x, y, next_x, next_y)]
+        if best:  # a step: nothing was measured between two settings, so that the left one holds
+            axes.step(*zip(*best, strict=True), where="post", color=GREY, linewidth=1.1, alpha=0.8, zorder=1)
+        if chosen and chosen.risk and chosen.accuracy:
+            at = (chosen.risk.top1.value, chosen.accuracy.value)
+            ring = {"markersize": _RING, "markerfacecolor": "none", "markeredgecolor": BLACK, "zorder": 5}
+            axes.plot(*at, "o", clip_on=False, **ring)
+        axes.set_xlabel("strongest re-identification (lower is better)")
+        axes.set_ylabel("best accuracy (higher is better)")
+        axes.xaxis.set_major_formatter(_percent_tick)
+        axes.set_xlim(0, max(bound or 0, *(risk.high for _, risk, _ in points)) * 1.06)
+        low, high = min(each.low for *_, each in points), max(each.high for *_, each in points)
+        pad = max(0.02, 0.09 * (high - low))
+        axes.set_ylim(max(0, low - pad), min(1.0, high + pad) if high + pad > 1 else high + pad)
+        if bound is not None:
+            axes.axvline(bound, color=BLACK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+            axes.axvspan(0, bound, color=GREEN, alpha=0.07, linewidth=0, zorder=0)
+            lines.append((bound, axes.get_ylim()[0], bound, axes.get_ylim()[1]))
+        _scatter(figure, axes, drawn, lines)
+        words = "; ".join(
+            f"{each.protection}: accuracy {percent(accuracy.value)}, re-identification {percent(risk.value)}"
+            + (", on the frontier" if each.on_frontier else "")
+            for each, risk, accuracy in points
+        )
+        return Chart(title, _source(figure), words)
+
+
+def log_rank_chart(curves: Mapping[str, Sequence[Point]], guessing: float, chance: float) -> Chart:
+    """Accuracy and log-rank privacy of each feature as noise grows (DPFE, Fig. 6)."""
+    with style():
+        figure, axes = axes_of(4.6, 3.6)
+        words = []
+        for name, points in curves.items():
+            xs, ys = [x.value for x, *_ in points], [y.value for _, y, *_ in points]
+            axes.plot(xs, ys, color=points[0][2].colour, linestyle=points[0][2].line, zorder=2)
+            words += [
+                f"{name}, noise {noise}: accuracy {percent(y.value)}, log-rank privacy {x.value:.3f}"
+                for x, y, _, noise, _ in points
+            ]
+        words.append(f"guessing: accuracy {percent(chance)}, log-rank privacy {guessing:.3f}")
+        for line, value in ((axes.axvline, guessing), (axes.axhline, chance)):
+            line(value, color=CHANCE_LOOK.colour, linestyle=CHANCE_LOOK.line, linewidth=1.0, zorder=1)
+        axes.set_xlabel("log-rank privacy (higher is better)")
+        axes.set_ylabel("accuracy (higher is better)")
+        _scatter(figure, axes, [point for points in curves.values() for point in points], [])
+        return Chart("Accuracy and privacy as noise grows", _source(figure), "; ".join(words))
+
+
+def _scatter(figure: Any, axes: Any, points: Sequence[Point], lines: Sequence[_Line]) -> None:
+    """Draws labelled points with both of their intervals, clear of these lines."""
+    axes.yaxis.set_major_formatter(_percent_tick)
+    for x, y, look, *_ in points:
+        _errors(axes, [x.value], [y], look, across=[x])
+    ends = [
+        line
+        for x, y, *_ in points
+        for line in ((x.low, y.value, x.high, y.value), (x.value, y.low, x.value, y.high))
+    ]
+    texts = [(x.value, y.value, label, look.colour, radius) for x, y, look, label, radius in points]
+    place_labels(figure, axes, texts, [*lines, *ends])
+
+
+def place_labels(
+    figure: Any,
+    axes: Any,
+    texts: Sequence[tuple[float, float, str, str, float]],
+    lines: Sequence[_Line],
+) -> None:
+    """Writes each label next to its point, at the place that covers least of points, lines and labels.
+
+    Greedy and without chance: labels in their order, each trying places on growing rings round its point. A
+    label far from its point gets a thin line to it.
+
+    Args:
+        figure: the figure, all but done.
+        axes: its axes.
+        texts: x, y, label, colour and radius (in points) of each mark.
+        lines: level or upright lines to keep clear of, from x, y to x, y.
+    """
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    axes.autoscale_view()
+    frame = np.array(axes.get_window_extent(renderer).extents)
+    points = [axes.transData.transform(text[:2]) for text in texts]
+    taken = [np.r_[point - text[4], point + text[4]] for point, text in zip(points, texts, strict=True)]
+    for x0, y0, x1, y1 in lines:
+        ends = axes.transData.transform([(x0, y0), (x1, y1)])
+        taken.append(np.r_[ends.min(0) - 1, ends.max(0) + 1])
+    for (x, y), (_, _, label, colour, radius) in zip(points, texts, strict=True):
+        if not label:
+            continue
+        darker = "#{:02x}{:02x}{:02x}".format(*(int(int(colour[i : i + 2], 16) * 0.75) for i in (1, 3, 5)))
+        text = axes.text(0, 0, label, transform=None, color=darker, fontsize=9, zorder=6)
+        extent = text.get_window_extent(renderer)
+        gaps, boxes = _rings(x, y, radius, extent.width, extent.height)
+        covered = _overlap(boxes[:, None], np.array(taken)).sum(1)
+        outside = extent.width * extent.height - _overlap(boxes, frame)
+        best = int(np.argmin(covered + 3 * outside + gaps**2 / 20))
+        box = boxes[best]
+        # (x, y) of a text is its baseline; its extent begins below it by the font's descent.
+        text.set_position((box[0] - extent.x0, box[1] - extent.y0))
+        taken.append(box)
+        if gaps[best] > 9:
+            near = np.clip((x, y), box[:2], box[2:])
+            ends = [x, near[0]], [y, near[1]]
+            axes.add_artist(Line2D(*ends, transform=None, color=colour, linewidth=0.6, zorder=2))
+
+
+def _rings(x: float, y: float, radius: float, width: float, height: float) -> tuple[Any, Any]:
+    """Places for a text of that size on rings round a mark: the gap to the mark, and the box, of each."""
+    gaps, steps = np.array([*product((2, 5, 9, 14, 20, 28), range(16))], float).T
+    angles = math.pi * (0.25 + steps / 8)
+    dx, dy = np.cos(angles), np.sin(angles)
+    left = x + (radius + gaps) * dx - width * (1 - dx) / 2
+    bottom = y + (radius + gaps) * dy - height * (1 - dy) / 2
+    return gaps, np.stack([left, bottom, left + width, bottom + height], 1)
+
+
+def _overlap(boxes: Any, others: Any) -> Any:
+    """The area that boxes share, (..., 4): left, bottom, right, top."""
+    across = np.minimum(boxes[..., 2:], others[..., 2:]) - np.maximum(boxes[..., :2], others[..., :2])
+    return across.clip(min=0).prod(-1)
+
+
+# Series against the parameter of a protection, a panel for each family
+
+
+def accuracy_charts(results: Results) -> list[Chart]:
+    """Accuracy against the parameter for each learner (Parnami et al. 2022, Fig. 3); one panel per family."""
+    lines = [(CLEAN_LOOK, "clean images", results.clean.value)] if results.clean else []
+    lines += [(CHANCE_LOOK, "chance", results.guessing)] if results.guessing is not None else []
+    known = {name: LEARNERS[name].look for name in results.learners}
+    return _panels(results, results.accuracies, known, lines, "accuracy", 1.0)
+
+
+def risk_charts(results: Results) -> list[Chart]:
+    """Re-identification by the strongest static and the strongest adaptive adversary (Fig. 5)."""
+    measured = results.risks
+    estimates: dict[Pair, Estimate] = {}
+    for (spec, attack), risk in measured.items():
+        key = spec, "adaptive" if ATTACKS[attack].adaptive else "static"
+        if key not in estimates or risk.top1.value > estimates[key].value:
+            estimates[key] = risk.top1
+    clear = measured.get(("none", "reidentify-static"))
+    lines = [(CLEAN_LOOK, "no protection", clear.top1.value)] if clear else []
+    lines += [(CHANCE_LOOK, "chance", risk.chance) for risk in [*measured.values()][:1]]
+    top = max((estimate.high for estimate in estimates.values()), default=1.0)
+    return _panels(results, estimates, ADVERSARY_LOOKS, lines, "re-identified", top)
+
+
+def _panels(
+    results: Results,
+    estimates: _Series,
+    known: Mapping[str, Look],
+    lines: Sequence[tuple[Look, str, float]],
+    ylabel: str,
+    top: float,
+) -> list[Chart]:
+    """A panel for each family that has two settings with an estimate of one series.
+
+    It has the colour and the mark of its protection; line and fill distinguish its series.
+    """
+    panels = []
+    for family in families(results.study):
+        own = looks(results.study)[family.name]
+        places, is_number = family.places()
+        series = {
+            name: [
+                (place, estimates[spec, name])
+                for place, spec in sorted(zip(places, family.specs, strict=True))
+                if (spec, name) in estimates
+            ]
+            for name in known
+        }
+        if max(map(len, series.values()), default=0) < 2:
+            continue
+        labels = [family.label(spec) or family.name for spec in family.specs]
+        turn = 0
+        if not is_number and len(family.varying) > 1 and len(places) > 4:
+            turn = 40
+        elif max(map(len, labels)) > _LONG:
+            turn = 25
+        with style():
+            figure, axes = axes_of(3.1, 2.6, fit=turn > 0)
+            for look, _, value in lines:
+                axes.axhline(value, color=look.colour, linestyle=look.line, linewidth=1.0, zorder=1)
+            words = []
+            for name, points in series.items():
+                if points:
+                    look = replace(own, line=known[name].line, fill=known[name].fill)
+                    xs, ys = zip(*points, strict=True)
+                    _errors(axes, xs, ys, look, line=is_number or family.is_scale)
+                    values = ", ".join(f"{percent(y.value)} at {x:g}" for x, y in points)
+                    words.append(f"{name}: {values}")
+            ordered = sorted(places)
+            if is_number and len(places) > 2 and ordered[0] > 0 and ordered[-1] > 20 * ordered[0]:
+                axes.set_xscale("log")
+                axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+            anchor = {"ha": "right", "rotation_mode": "anchor", "rotation": turn} if turn else {}
+            axes.set_xticks(places, labels, **anchor)
+            axes.set_xlabel(family.axis)
+            axes.margins(x=0.08)
+            axes.set_ylabel(ylabel)
+            axes.set_ylim(0, min(1.02, 1.07 * top))
+            axes.yaxis.set_major_formatter(_percent_tick)
+            words += [f"{label}: {percent(value)}" for _, label, value in lines]
+            shown = tuple(name for name, points in series.items() if points)
+            panels.append(Chart(family.title, _source(figure), "; ".join(words), shown))
+    return panels

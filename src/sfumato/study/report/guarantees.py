@@ -1,0 +1,391 @@
+"""What is promised, and how a study was made: the sections after those of what was measured."""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from sfumato.dp.guarantee import round_up
+from sfumato.dp.naming import ASSUMED, BY_STRENGTH, Assumption
+from sfumato.protect.naming import bound_naming, log_rank
+from sfumato.study.choose.figures import Estimate, interval_of
+from sfumato.study.choose.recommend import as_protection
+from sfumato.study.choose.results import Results
+from sfumato.study.measure.results import Proved
+from sfumato.study.records import Record
+from sfumato.study.report.tables import (
+    DASH,
+    Column,
+    Section,
+    Value,
+    format_value,
+    settings_table,
+    show_estimate,
+    tables,
+)
+from sfumato.study.vocabulary import GREY_IMAGES, LEARNERS, MEASURES
+
+AMONG = 1_000  # equally likely people, for the proof about many releases
+_ANY = (1, 1, 1)  # a shape, on which no recorded value depends
+
+# Settings of a study, by their key in study.json.
+_SETTINGS = {
+    "meta": "Meta-learning",
+    "classifier": "Classifiers",
+    "masks": "Masks",
+    "features": "Features",
+    "codes": "Codes",
+}
+
+Entries = list[tuple[str, str]]  # names and values
+
+
+def guarantees(results: Results) -> Section | None:
+    """The proofs for releases, a row for each protection with a recorded one; None if there is none."""
+    proofs, releases = results.proofs, results.releases
+    specs = [spec for spec in results.study["protections"] if spec in proofs]
+    if not specs:
+        return None
+    named = results.of("proved")  # some kept records have a proof without them, and say nothing of naming
+    candidates = sorted({count for record in named for count in record.result.asked})
+    judges = {spec: _judges(proofs[spec]) for spec in specs}
+    judged = not named or any(any(both) for both in judges.values())
+    many = {spec: _after_many(proofs[spec], releases) for spec in specs}
+    ranks = {spec: _ranks(proofs[spec], releases) for spec in specs}
+    assumed = {each: ASSUMED[each] for spec in specs for each in (*many[spec], *ranks[spec][1])}
+    ranked = any(least for least, _ in ranks.values())
+    columns = [
+        Column("what leaves of an image", number=False),
+        Column("proved", number=False, wide=True),
+        *([Column("judge of two images that differ in those pixels")] * judged),
+        *([Column("judge of any two images")] * judged),
+        *(Column(f"named among {count:,}") for count in candidates),
+        *(
+            [Column(f"named among {AMONG:,} after {releases} releases", number=False, wide=True)]
+            if assumed
+            else []
+        ),
+        *([Column("log-rank privacy")] * ranked),
+    ]
+
+    def row(spec: str) -> list[Any]:
+        least, of_many = ranks[spec]
+        after = "".join(f"; after {releases} ≥ {rank} ({each})" for each, rank in of_many.items())
+        known = "; ".join(f"≤ {chance} ({each})" for each, chance in many[spec].items())
+        return [
+            spec,
+            *_release_and_proof(proofs[spec]),
+            *([f"≤ {judge}" if judge else "nothing" for judge in judges[spec]] if judged else []),
+            *(_naming(proofs[spec], count) for count in candidates),
+            *([known or "nothing"] if assumed else []),
+            *([(f"≥ {least}" if least else "nothing") + after] * ranked),
+        ]
+
+    table = settings_table(
+        "guarantees",
+        "What leaves the device for each image, and what is proved about it",
+        columns,
+        map(row, specs),
+        style="guarantees",
+    )
+    values = {"named": bool(named), "judged": judged, "assumed": assumed, "ranked": ranked, "table": table}
+    return Section("guarantees", "What each setting guarantees", values, "Guarantees")
+
+
+def _release_and_proof(proof: Proved) -> tuple[Value, Value]:
+    size, outputs = proof.bytes_per_image, proof.outputs
+    sized = "" if size is None else f", {size:,} byte{'s' * (size != 1)}"
+    different = () if outputs is None else (f"{outputs:,} different ones",)
+    text, source = "Nothing is proved", None
+    if proof.guarantee:
+        text, source = proof.guarantee.text, proof.guarantee.source
+    elif any(naming.at_most < 1 for naming in proof.naming):
+        text, source = "About naming only", proof.naming[0].source
+    return (
+        Value(f"{proof.release}{sized}", different),
+        Value(text[:1].upper() + text[1:], (source,) if source else ()),
+    )
+
+
+def _judges(proof: Proved) -> tuple[str | None, str | None]:
+    """How often a judge of two neighbouring images is right, at most, and of any two; None for no proof."""
+    if (stated := proof.guarantee) is None:
+        return None, None
+    whole = success_of_judge(stated.definition, stated.whole_image)
+    return success_of_judge(stated.definition, stated.value), whole
+
+
+def _naming(proof: Proved, candidates: int) -> str:
+    """How often one of that many people is named correctly, at most."""
+    for naming in proof.naming:
+        if naming.candidates == candidates and naming.at_most < 1:
+            return f"≤ {round_up(100 * naming.at_most)}%"
+    return "nothing" if candidates <= (proof.nothing_among or 0) else "–"
+
+
+def _after_many(proof: Proved, many: int) -> dict[Assumption, str]:
+    """How often one of AMONG people is named from that many releases, at most, by what is assumed of them."""
+
+    def chance(each: Assumption) -> float:
+        stated = bound_naming(as_protection(proof), _ANY, candidates=AMONG, releases=many, assuming=each)
+        return stated.chance if stated.proves else 1.0
+
+    return {each: f"{round_up(100 * most)}%" for each, most in _stronger(chance, many, nothing=1.0).items()}
+
+
+def _ranks(proof: Proved, many: int) -> tuple[str, dict[Assumption, str]]:
+    """The log-rank privacy that no adversary brings one release below, among the people of the test images.
+
+    "" for nothing; and the same for many releases, by what is assumed of them.
+    """
+
+    def least(releases: int, assuming: Assumption) -> float:
+        if proof.people is None or proof.people < 2:
+            return 0.0
+        made = as_protection(proof)
+        rank = log_rank(made, _ANY, people=proof.people, releases=releases, assuming=assuming)
+        return math.floor(1000 * rank) / 1000
+
+    of_many = _stronger(lambda each: -least(many, each), many, nothing=0.0)
+    one = least(1, "none")
+    return f"{one:.3f}" if one else "", {each: f"{-rank:.3f}" for each, rank in of_many.items()}
+
+
+def _stronger(bound: Callable[[Assumption], float], many: int, *, nothing: float) -> dict[Assumption, float]:
+    """The bounds of assumptions about many releases, each below the one before; `nothing` proves nothing."""
+    proves: dict[Assumption, float] = {}
+    for each in BY_STRENGTH if many > 1 else ():  # the other columns are for one
+        if (value := bound(each)) < nothing:
+            nothing = proves[each] = value
+    return proves
+
+
+def success_of_judge(definition: str | None, value: float | None) -> str | None:
+    """How often the best possible judge, shown one release, says correctly which of two images it shows.
+
+    Both images are equally likely beforehand, so that 50% is a coin. With ε-DP it is at most
+    e^ε / (1 + e^ε) (Kairouz, Oh & Viswanath 2015), with μ-GDP at most Φ(μ / 2) (Dong, Roth & Su 2022,
+    from the trade-off function). Rounded up: a guarantee may be understated, not overstated. None if
+    that is 100%, which proves nothing.
+    """
+    if value is None or definition not in ("pure", "gaussian"):
+        return None
+    normal = statistics.NormalDist()
+    share = 1 / (1 + math.exp(-value)) if definition == "pure" else normal.cdf(value / 2)
+    rounded = math.ceil(1000 * share - 1e-9)
+    return f"{rounded / 10:.1f}%" if rounded < 1000 else None
+
+
+def training(results: Results) -> Section | None:
+    """The promises of meta-learned models to their training images; None without such models.
+
+    Models that promise the same stand together.
+    """
+    order = {spec: number for number, spec in enumerate(results.study["protections"])}
+    models = [record for record in results.of("accuracy") if record.result.privacy]
+    if not models:
+        return None
+    groups: dict[tuple[str, tuple[str, ...]], list[Record]] = defaultdict(list)
+    spent: dict[int, list[tuple[float | None, float]]] = defaultdict(list)
+    for record in sorted(models, key=lambda record: order[record.cell.protection]):
+        promise = record.result.privacy
+        if promise.unit is not None:
+            groups[promise.unit, tuple(promise.not_covered)].append(record)
+            spent[record.cell.seed].append((promise.epsilon, promise.delta))
+    promising = [record for group in groups.values() for record in group]
+    overlap = any("image_epsilon" in each.result.privacy.model_fields_set for each in promising)
+    columns = [
+        *([Column("seed")] * results.is_repeated),
+        Column("clipping", number=False),
+        Column("ε by PLD, the bound"),
+        *([Column("ε of an image, a bound")] * overlap),
+        Column("ε by RDP, a looser bound"),
+        Column("ε by GDP, an approximation"),
+        Column("δ"),
+        Column("accuracy"),
+    ]
+
+    def row(record: Record) -> list[Any]:
+        """Bounds are rounded up."""
+        promise = record.result.privacy
+        image = "–"
+        if "image_epsilon" in promise.model_fields_set:  # an infinite one is recorded as null
+            image = _bound(promise.image_epsilon, "no bound")
+        hypothetical = promise.epsilon_if_the_norm_were_public if promise.epsilon is None else None
+        public = () if hypothetical is None else (f"{round_up(hypothetical)} if its norm were public",)
+        gdp = promise.gdp_approximation
+        return [
+            record.cell.protection,
+            *([str(record.cell.seed)] * results.is_repeated),
+            promise.clipping,
+            Value(_bound(promise.epsilon, "nothing is promised"), public),
+            *([image] * overlap),
+            _bound(promise.rdp, "–"),
+            DASH if gdp is None else f"{gdp:.3g}",
+            round_up(promise.delta),
+            show_estimate(Estimate(*interval_of(record.result), seeds=1)),
+        ]
+
+    table = settings_table(
+        "training",
+        "What training cost the tasks that it learned from. Small numbers beside the accuracy are its 95% "
+        "interval in percent.",
+        columns,
+        map(row, promising),
+    )
+    values = {
+        # (the unit, the exceptions, the cells of both), in the order of the study.
+        "groups": [
+            (unit, list(not_covered), [record.cell for record in alike])
+            for (unit, not_covered), alike in groups.items()
+        ],
+        "table": table,
+        "together": _together(list(spent.values())),
+    }
+    return Section("training", "Privacy of training", values)
+
+
+def _bound(value: float | None, otherwise: str) -> str:
+    return otherwise if value is None else round_up(value)
+
+
+def _together(spent: Sequence[Sequence[tuple[float | None, float]]]) -> tuple[str, str] | None:
+    """ε and δ of all models of one seed, which are trained on one pool, by basic composition.
+
+    None for one model, or if one promises nothing.
+
+    Args:
+        spent: ε and δ of the models of each seed.
+    """
+    several = any(len(models) > 1 for models in spent)
+    if not several or any(epsilon is None for models in spent for epsilon, _ in models):
+        return None
+    sums = [
+        (sum(epsilon or 0 for epsilon, _ in models), sum(delta for _, delta in models)) for models in spent
+    ]
+    epsilon, delta = (round_up(max(values)) for values in zip(*sums, strict=True))
+    return epsilon, delta
+
+
+def full_tables(results: Results) -> Section:
+    """Every table with a row."""
+    return Section("tables", "Full tables", {"tables": tables(results)})
+
+
+def made(results: Results) -> Section:
+    """The settings behind the numbers, the meaning of the words, and the limits."""
+    measures = results.study.get("measures")
+    values = {
+        "groups": _groups(results),
+        "learners": [LEARNERS[name] for name in results.learners],
+        "measures": [each for each in MEASURES.values() if measures is None or each.name in measures],
+        "verified": any("verification_auc" in each.result.model_fields_set for each in results.of("attack")),
+        "tells": bool(results.of("tells")),
+    }
+    return Section("made", "How this was made", values)
+
+
+def _groups(results: Results) -> list[tuple[str, Entries]]:
+    """The settings behind the numbers, by their subject."""
+    study = results.study
+    versions: dict[str, set[str]] = defaultdict(set)
+    for made_by in [study.get("versions") or {}, *(record.versions for record in results.records)]:
+        for name, version in made_by.items():
+            versions[name].add(str(version))
+    spent: dict[str, float] = defaultdict(float)
+    for record in results.records:
+        spent[record.kind] += record.seconds
+    spent["together"] = sum(spent.values())
+    groups = [
+        ("Data", _data(study["data"])),
+        ("Task", _task(results)),
+        ("Training", _settings(study.get("training") if results.episodic else None)),
+        *((title, _settings(study.get(key))) for key, title in _SETTINGS.items()),
+        ("Adversaries", _adversaries(results)),
+        ("Multiply-adds of a query", _operations(results)),
+        ("Versions", [(name, ", ".join(sorted(used))) for name, used in versions.items()]),
+        ("Computing time", [(kind, _duration(seconds)) for kind, seconds in spent.items()]),
+    ]
+    return [(name, entries) for name, entries in groups if entries]
+
+
+def _settings(group: dict[str, Any] | None) -> Entries:
+    return [(name, format_value(value)) for name, value in (group or {}).items()]
+
+
+def _data(data: dict[str, Any]) -> Entries:
+    folds = [fold["splits"] for fold in data.get("folds", [data])]
+    return [
+        ("source", data["source"]),
+        ("images", f"{data['images']:,}"),
+        ("shape", " × ".join(str(side) for side in data["shape"]) + " (channels, height, width)"),
+        *([("colours", GREY_IMAGES)] if data.get("grey") else []),
+        ("splits", "; ".join(map(_sizes, folds)) + (" (the folds in turn)" if len(folds) > 1 else "")),
+        ("digest", data["digest"]),
+        *(("attention", words) for words in data.get("shared", ())),
+    ]
+
+
+def _sizes(splits: dict[str, int]) -> str:
+    order = {name: number for number, name in enumerate(("train", "validation", "test"))}
+    names = sorted(splits, key=lambda name: order.get(name, len(order)))
+    return ", ".join(f"{name} {splits[name]:,}" for name in names)
+
+
+def _task(results: Results) -> Entries:
+    task = results.study["task"]
+    entries = [("target label", task["target"]), ("secret label", task.get("sensitive") or "none")]
+    entries += [("secret attribute", label) for label in task.get("attributes") or []]
+    if results.episodic:
+        entries.append(
+            ("episode", f"{task['way']}-way {task['shot']}-shot, {task['queries']} queries a class")
+        )
+    for key in ("other_shots", "other_ways", "classes"):
+        if task.get(key) and (results.episodic or key == "classes"):
+            entries.append((key.replace("_", " "), _join_values(task[key])))
+    if results.episodic:
+        entries.append(("test episodes", f"{task['episodes']:,}"))
+    return [*entries, ("folds" if results.folds else "seeds", _join_values(results.study["seeds"]))]
+
+
+def _join_values(values: Iterable[Any]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _adversaries(results: Results) -> Entries:
+    attacks = [record.result for record in results.of("attack")]
+    if not attacks:
+        return []
+    sizes = {
+        "identities": {each.identities for each in attacks},
+        "gallery in all": {each.gallery for each in attacks},
+        "probes in all": {each.probes for each in attacks},
+    }
+    listed = {name: ", ".join(f"{size:,}" for size in sorted(of - {None})) for name, of in sizes.items()}
+    return _settings(results.study.get("adversary")) + [(name, size) for name, size in listed.items() if size]
+
+
+def _operations(results: Results) -> Entries:
+    """(learner, "31.2 million"), from the least to the most over its settings; only of those recorded."""
+    counts: dict[str, list[int]] = defaultdict(list)
+    for record in results.of("accuracy"):
+        if record.result.operations is not None:
+            counts[record.cell.learner or ""].append(record.result.operations)
+    return [
+        (name, " to ".join(dict.fromkeys(_millions(end(counts[name])) for end in (min, max))))
+        for name in results.learners
+        if name in counts
+    ]
+
+
+def _millions(count: int) -> str:
+    """31_234_567 -> "31.2 million"."""
+    return f"{count / 1e6:,.1f} million" if count >= 1e5 else f"{count:,}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
