@@ -48,79 +48,56 @@ class Strict(BaseModel):
 
 
 class Measure(Strict):
-    """How records become rows of a quantity, its column and that of half its interval, and the rows that measure it.
-
-    `unit` counts repetitions, `seeds` is how many a study has, and `scale` is 100 if differences are points.
-    """
+    """How records become rows of a quantity, and what measures it in which of them."""
 
     rows: str
-    value: str
-    half: str = ""
+    value: str  # its column
+    half: str = ""  # the column of half its interval over test episodes
     where: Patterns = {}
-    unit: str = "seed"
-    seeds: int = ENOUGH
-    scale: float = 100.0
+    unit: str = "seed"  # the column that counts repetitions
+    seeds: int = ENOUGH  # how many a study says it has
+    scale: float = 100.0  # of differences that are points
 
 
 class Compare(Strict):
-    """The contrasts of a sentence.
+    """The contrasts of a sentence: `ours` (all others) against each of `theirs` (all others), or values in an `order`.
 
-    Attributes:
-        across: the column whose values are compared: `ours` (all others) with each of `theirs` (all others), or in an
-            `order`; "peak inside" says that the highest is neither the first nor the last.
-        against: a number or a column, with which values are compared in place of other rows.
-        within: columns whose values the compared rows share, a contrast for each.
-        sign: on which side of the others the sentence says that ours is.
-        reduce: how several rows of one seed become one.
-        allowed: how far on the wrong side the sentence lets ours be.
-        claimed: the effect in the paper.
+    "peak inside" says that the highest is neither the first nor the last.
     """
 
-    across: str = ""
+    across: str = ""  # the column whose values are compared
     ours: str | None = None
     theirs: list[str] = []
     order: Literal["falling", "rising", "peak inside"] | None = None
-    against: float | str | None = None
-    within: list[str] = []
-    sign: Literal["above", "below"] = "above"
-    reduce: Literal["mean", "min", "max"] | None = None
-    allowed: float = 0.0
-    claimed: float = 0.0
+    against: float | str | None = None  # a number or a column, in place of other rows
+    within: list[str] = []  # columns whose values the compared rows share, a contrast for each
+    sign: Literal["above", "below"] = "above"  # where the sentence says that ours is
+    reduce: Literal["mean", "min", "max"] | None = None  # several rows of one seed to one
+    allowed: float = 0.0  # how far on the wrong side the sentence lets ours be
+    claimed: float = 0.0  # the effect in the paper
 
 
 class Evidence(Strict):
-    """Records, a test, or nothing, that answer a claim.
-
-    Attributes:
-        data, here: the data set, and what else differs from the paper's regime and does not decide.
-        verdict, because: ours, and what the figures alone do not say of it.
-        command: that made the records, if it is not `sfumato study run` of the last of them.
-        rows, value: of the measure, if it is not the first of the quantity; `unit` and `seeds` as there.
-        needs: whether one contrast that contradicts decides, as of "only falls".
-        regime: a part of the paper's regime -> the column in which the records must have it, and what they must have.
-        learned, room: a number or a column, and how far values must be above it, as it has learned nothing, or below
-            (above) it, as they cannot pass it.
-        counted: a column of which it is said in how many rows it is true.
-    """
+    """Records, a test, or nothing, that answer a claim, and our verdict."""
 
     data: str
     verdict: Word
-    because: str = ""
-    here: str = ""
-    command: str = ""
+    because: str = ""  # what the figures alone do not say of the verdict
+    here: str = ""  # what else differs from the paper's regime and does not decide
+    command: str = ""  # that made the records, if it is not `sfumato study run` of the last of them
     test: str = ""
     records: list[str] = []
-    rows: str = ""
+    rows: str = ""  # of the measure, if it is not the first of the quantity, as its value
     value: str = ""
     where: Patterns = {}
-    unit: str = ""
+    unit: str = ""  # if they are not those of the measure
     seeds: int = 0
-    regime: dict[str, tuple[str, Any]] = {}
+    regime: dict[str, tuple[str, Any]] = {}  # a part of the paper's regime: the column, and its value there
     compare: Compare = Compare()
-    needs: Literal["each", "every"] = "each"
-    learned: tuple[float | str, float] | None = None
-    room: tuple[float | str, float] | None = None
-    counted: str = ""
+    needs: Literal["each", "every"] = "each"  # whether one contrast that contradicts decides
+    learned: tuple[float | str, float] | None = None  # above what, and how far, something was learned
+    room: tuple[float | str, float] | None = None  # what values cannot pass, and how far they must be from it
+    counted: str = ""  # a column of which it is said in how many rows it is true
 
     @property
     def made_by(self) -> str:
@@ -129,15 +106,14 @@ class Evidence(Strict):
 
 
 class Claim(Strict):
-    """A sentence of a paper, the quantity, one of quantities.yaml, and the regime in which the paper measured it.
-
-    `left_out` has rows of the quantity that are no evidence, by the reason.
-    """
+    """A sentence of a paper, the quantity, one of quantities.yaml, and the regime in which the paper measured it."""
 
     says: str
     quantity: str
     regime: str
-    left_out: dict[str, Patterns | list[Patterns]] = {}
+    left_out: dict[
+        str, Patterns | list[Patterns]
+    ] = {}  # the reason: rows of the quantity that are no evidence
     evidence: list[Evidence]
 
 
@@ -237,11 +213,6 @@ def decide(contrasts: Sequence[Contrast], compare: Compare, needs: str) -> tuple
     return ("fails" if 2 * no > len(usable) else "no power"), reason
 
 
-def by_chance(count: int, of: int) -> float:
-    """How likely so many independent 95% intervals, of so many, are above 0 if there is no difference."""
-    return float(stats.binom.sf(count - 1, of, 0.025))
-
-
 def _are_chance(outcomes: Sequence[tuple[Contrast, str]], word: str) -> bool:
     """Whether so many contrasts with an outcome may have come by chance.
 
@@ -249,8 +220,13 @@ def _are_chance(outcomes: Sequence[tuple[Contrast, str]], word: str) -> bool:
     data sets with such a contrast counts as well.
     """
     shown = [each.data for each, outcome in outcomes if outcome == word]
-    sets = {each.data for each, _ in outcomes}
-    return max(by_chance(len(shown), len(outcomes)), by_chance(len(set(shown)), len(sets))) >= CHANCE
+    of_all, of_sets = len(outcomes), len({each.data for each, _ in outcomes})
+    # So many independent 95% intervals, of so many, are above 0 if there is no difference.
+    likely = (
+        stats.binom.sf(len(shown) - 1, of_all, 0.025),
+        stats.binom.sf(len(set(shown)) - 1, of_sets, 0.025),
+    )
+    return bool(max(likely) >= CHANCE)
 
 
 def _units(unit: str, count: int = 2) -> str:
@@ -287,13 +263,6 @@ def _differences(evidence: Evidence, chosen: Sequence[Row]) -> Iterator[str]:
         if others := sorted(values - set(wanted), key=str):
             ours, papers = (", ".join(map(in_words, each)) for each in (others, wanted))
             yield f"{name} {ours} in place of {papers}"
-
-
-def compared(known: Sequence[Row], value: str, **compare: Any) -> list[Contrast]:
-    """The contrasts of rows that have a value, over seeds, as pages show them; see Compare."""
-    evidence = Evidence(data="a page", verdict="holds", compare=Compare(**compare))
-    chosen = [row for row in known if at(row, value) is not None]
-    return list(_contrasts(evidence, Measure(rows="plain", value=value), chosen))
 
 
 def _contrasts(evidence: Evidence, measure: Measure, chosen: Sequence[Row]) -> Iterator[Contrast]:

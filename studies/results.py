@@ -156,7 +156,7 @@ def environment(values: Mapping[str, Any]) -> Environment:
         autoescape=False,  # the pages are Markdown
     )
     made.filters |= {"percent": percent, "interval": interval, "spread": spread, "mean": statistics.mean}
-    functions = (claim, claims.compared, column, in_short, pivot, rows, study, title, value)
+    functions = (claim, column, in_short, pivot, rows, study, title, value)
     made.globals |= {each.__name__: each for each in functions} | dict(values)
     return made
 
