@@ -89,7 +89,7 @@ class TaskNoise:
     by C is that of the loss of all images after learning; the first epoch is a look at every task of the
     pool, at the first parameters.
 
-    Nothing is proved: see `not_covered` of the card. `conditional` is the statement of the paper's accounting.
+    Nothing is proved: see `not_covered` of the card. `conditional`: the statement of the paper's accounting.
     """
 
     def __init__(self, asked: InnerNoise, pool: TaskPool, tasks: int, steps: int) -> None:
