@@ -237,7 +237,7 @@ class Figures:
         """The records of one kind, in the order of the cells."""
         return self._by_kind.get(kind, [])
 
-    def grouped(self, kind: str) -> dict[Pair, list[Any]]:
+    def group(self, kind: str) -> dict[Pair, list[Any]]:
         """The results of one kind, one a seed, by protection and its learner, attack or view, if any."""
         groups: dict[Pair, list[Any]] = defaultdict(list)
         for record in self.of(kind):
@@ -285,7 +285,7 @@ class Figures:
         """(protection, learner) -> accuracy."""
         return {
             key: self.together([interval_of(result) for result in made], [result.images for result in made])
-            for key, made in self.grouped("accuracy").items()
+            for key, made in self.group("accuracy").items()
         }
 
     @cached_property
@@ -293,7 +293,7 @@ class Figures:
         """(protection, learner) -> accuracy on two halves of the test images, if all seeds have them."""
         return {
             key: (self._of_half(seeds, 0), self._of_half(seeds, 1))
-            for key, seeds in self.grouped("accuracy").items()
+            for key, seeds in self.group("accuracy").items()
             if all(result.halves for result in seeds)
         }
 
@@ -321,7 +321,7 @@ class Figures:
         """(protection, attack) -> the risk by that attack's strongest classifier."""
         return {
             (spec, attack): self._risk(attack, seeds)
-            for (spec, attack), seeds in self.grouped("attack").items()
+            for (spec, attack), seeds in self.group("attack").items()
         }
 
     @cached_property
@@ -329,7 +329,7 @@ class Figures:
         """(protection, attribute) -> how often it is inferred."""
         return {
             (spec, label): self._risk(label, seeds)
-            for (spec, label), seeds in self.grouped("inference").items()
+            for (spec, label), seeds in self.group("inference").items()
         }
 
     def _risk(self, attack: str, seeds: Sequence[Any]) -> Risk:
@@ -360,7 +360,7 @@ class Figures:
         """Maps each protection to its curve, if one was recorded for all seeds."""
         return {
             protection: self._curve(made)
-            for (protection, _), made in self.grouped("many").items()
+            for (protection, _), made in self.group("many").items()
             if len(made) == len(self.study["seeds"]) and all(result.points for result in made)
         }
 

@@ -285,7 +285,7 @@ class _Choice:
     # The words: each returns sentences
 
     def how_chosen(self, best: Setting, others: Sequence[Setting]) -> list[str]:
-        """How it was chosen, and what came near."""
+        """How it was chosen, and its runner-up."""
         said = []
         risk, accuracy = best.risk_on(1), best.accuracy_on(1)
         assert risk is not None  # it is judged

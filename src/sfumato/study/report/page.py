@@ -78,7 +78,7 @@ def render(results: Results, *, summary: bool = False, pictures: bool = True) ->
         guarantees.guarantees,
         guarantees.training,
         guarantees.full_tables,
-        guarantees.made,
+        guarantees.describe_making,
     )
     results = results if pictures else results.without_pictures()
     environment = _environment()
