@@ -4,7 +4,7 @@
     python studies/clipping.py --only meta-sgd   # of comparisons whose names begin so
     studies/accelerator/run.sh OUT --only papers   # at less noise, too: `sweep`
 
-Algorithms 1 to 3 literally (`sfumato.learn.meta.training`), on Omniglot at 14x14: a task is learned in as many steps
+Algorithms 1 to 3 literally (`sfumato.learn.inner_noise`), on Omniglot at 14x14: a task is learned in as many steps
 in use as in training, and noise is what the paper's accounting (GDP, by the package dp_accounting) states for epsilon and
 all noisy steps, with 16 of 10,000 tasks a step. Nothing is proved of it. C is fixed, or the median of the first
 gradients, or is learned as the paper does, or in its logarithm, from each start; AdaClip has no C. The rates of C and the
@@ -34,7 +34,8 @@ from sfumato.data import LabelledImages, omniglot
 from sfumato.dp import accounting
 from sfumato.dp.accounting import Stretch
 from sfumato.learn import meta
-from sfumato.learn.meta import InnerNoise, MetaConfig
+from sfumato.learn.inner_noise import InnerNoise
+from sfumato.learn.meta import MetaConfig
 from sfumato.learn.tasks import TaskPool
 
 ROOT = "runs/data/omniglot"
@@ -166,8 +167,8 @@ class Beside(meta.Training):
     drawn: dict[str, tuple[int, Tensor]]
 
     def _once(self, what: str, make: Callable[[], Tensor]) -> Tensor:
-        if self.drawn.get(what, (-1,))[0] != self.done:
-            self.drawn[what] = self.done, make()
+        if self.drawn.get(what, (-1,))[0] != self.run.epoch:
+            self.drawn[what] = self.run.epoch, make()
         return self.drawn[what][1]
 
     def _normal(self, tasks: int, generator: torch.Generator) -> Tensor:

@@ -139,7 +139,7 @@ def test_the_same_noise_in_every_step_is_convicted_by_two_runs(monkeypatch):
         return noise[shape] * std
 
     def first_forgets(run):
-        if not run.done:
+        if not run.run.epoch:
             noise.clear()  # another run, other noise
         return step(run)
 

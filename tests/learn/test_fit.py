@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.episodes import seed_of
 from sfumato.errors import ArtefactError
-from sfumato.learn.fit import Run, adam, fit, to_the_end
+from sfumato.learn.fit import Run, adam, fit
 
 STEPS = 4
 
@@ -149,14 +149,10 @@ def test_without_a_judge_those_of_the_last_epoch_are():
     assert run.outcome == {"epochs": 6, "validation_accuracy": None}
 
 
-def test_training_stops_where_validation_is_flat():
+def test_training_stops_where_validation_is_flat_counted_from_the_epoch_that_is_asked_for():
     run = trained(values=[0.1, 0.5, 0.5, 0.4, 0.9, 0.9], patience=2)
     assert run.epoch == 4
     assert weights(run) == after(2)
-
-
-def test_patience_counts_from_the_epoch_that_is_asked_for():
-    assert trained(values=[0.5] * 6, patience=2).epoch == 3
     assert trained(values=[0.5] * 6, patience=2, patient_from=3).epoch == 5
 
 
@@ -222,26 +218,9 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path):
             trained(begun(beside=True), checkpoint=tmp_path / "c")
 
 
-class Counter:
-    """What can be stopped. State: how many steps are done, and those at which it was saved."""
-
-    def __init__(self) -> None:
-        self.done, self.saved = 0, []
-
-    def save(self, path) -> None:
-        self.saved.append(self.done)
-
-    def resume(self, path) -> None:
-        raise AssertionError("there is no checkpoint")
-
-
-def test_a_run_is_saved_every_so_often_and_when_it_is_over(tmp_path: Path):
-    run, steps = Counter(), iter([True] * 7 + [False])
-
-    def advance() -> bool:
-        more = next(steps)
-        run.done += more
-        return more
-
-    to_the_end(run, advance, checkpoint=tmp_path / "c", every=3)
-    assert run.saved == [3, 6, 7]
+def test_a_run_is_saved_every_so_often_and_when_it_is_over(tmp_path: Path, monkeypatch):
+    run, saved = begun(), list[int]()
+    monkeypatch.setattr(run, "save", lambda _: saved.append(run.epoch))
+    parts = [*map(batches, range(7)), None]  # None: the run is over before the eighth epoch
+    fit(run, parts.__getitem__, stepping(run), epochs=9, checkpoint=tmp_path / "c", every=3)
+    assert saved == [3, 6, 7]

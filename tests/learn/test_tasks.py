@@ -130,12 +130,6 @@ def test_a_task_takes_part_where_its_word_is_below_the_rate():
     assert poisson(2, 1 / 3, of(third - 1, third)).tolist() == [0]
 
 
-def test_each_task_has_eight_bytes_of_its_own():
-    asked = []
-    poisson(7, 0.5, lambda count: asked.append(count) or bytes(count))
-    assert asked == [56]
-
-
 def test_at_rate_1_everybody_takes_part_and_at_rate_0_nobody():
     assert poisson(4, 1.0, of(*[(1 << 64) - 1] * 4)).tolist() == [0, 1, 2, 3]
     assert poisson(4, 0.0, of(0, 0, 0, 0)).tolist() == []

@@ -14,6 +14,7 @@ from sfumato.data.labelled import Label, LabelledImages
 from sfumato.errors import ConfigError, DataError
 from sfumato.study import cells as kinds
 from sfumato.study import grid, report, run
+from sfumato.study.choose.results import Results
 from sfumato.study.lab.lab import Lab, Progress
 
 pytestmark = pytest.mark.usefixtures("few_trees")
@@ -138,7 +139,7 @@ def test_a_label_whose_classes_nobody_trains_on_is_no_attribute(tmp_path: Path):
 
 
 def test_the_report_has_a_table_of_inferences_and_marks_what_is_above_the_bound():
-    page = Page(report.render(study_of_two(), records_of_two(0.8, 0.6)))
+    page = Page(report.render(Results(study_of_two(), records_of_two(0.8, 0.6))))
     rows = page.table("Table of inferences")
     assert rows[0] == ["setting", "gender at most 70.0%; guessing 50.0%"]
     assert [row[1].split(" 7")[0].startswith("▲") for row in rows[1:]] == [True, True, False]

@@ -280,7 +280,7 @@ def test_the_precision_is_that_of_the_device_which_trains(monkeypatch: pytest.Mo
     for device, expected in ((None, "float32"), (torch.device("cpu"), "float32"), (card, "bfloat16")):
         assert hardware.resolve("auto", device) == expected
     small = meta.MetaConfig(precision="auto")
-    from sfumato.learn.meta.model import make_untrained
+    from sfumato.learn.meta import make_untrained
     from sfumato.learn.method import training_card
 
     assert make_untrained(small, (1, 28, 28), device=card).mixed

@@ -274,11 +274,12 @@ def audit_vectors(vectors: Vectors, *, subject: str, seed: int = 0, progress: Pr
         halves = split(vectors.people, seed)
         inferred |= {name: infer(vectors.values, each, halves) for name, each in vectors.labels.items()}
         base = 0.0 if target is None else inferred[target].base
+        utility = "neighbours kept" if target is None else f"{target} right"
         tried = _try_forms(vectors, halves, target, seed, progress)
         named = tried[0].named
         findings = [_find_named(named), *(_find_numbers(each, each.alone) for each in tried if each.alone)]
-        findings += [*([_find_attributes(inferred)] if inferred else []), _find_forms(tried, target, base)]
-        changes = [] if tried[0].hides else [*_remedies(tried, target, base)]
+        findings += [*([_find_attributes(inferred)] if inferred else []), _find_forms(tried, utility, base)]
+        changes = [] if tried[0].hides else [*_remedies(tried, target, utility, base)]
     if twins.figures["copies"]:
         changes.append("Remove near copies before you share or test: one copy names the other.")
     return Report(
@@ -392,11 +393,7 @@ def _find_attributes(inferred: Mapping[str, Inferred]) -> Finding:
     return Finding("attributes", "Attributes", shown(bool(read)), words, table, figures=figures)
 
 
-def _utility(target: str | None) -> str:
-    return "neighbours kept" if target is None else f"{target} right"
-
-
-def _find_forms(tried: list[Form], target: str | None, base: float) -> Finding:
+def _find_forms(tried: list[Form], utility: str, base: float) -> Finding:
     stored, hidden = tried[0], [each.name for each in tried if each.hides]
     sentence = "None of these hides people: from one vector, each names over 5% beyond chance."
     if stored.hides:
@@ -413,7 +410,7 @@ def _find_forms(tried: list[Form], target: str | None, base: float) -> Finding:
         said = (*shares.values(), each.named[1].point.accepted, each.kept)
         rows.append((name, f"{size:,}", *map(percent, said), percent(each.bound) if each.bound < 1 else "-"))
     columns = ("form", "bytes", *(f"named from {count}" for count in stored.named), "verified from 1")
-    columns = (*columns, _utility(target), "proved at most, from 1")
+    columns = (*columns, utility, "proved at most, from 1")
     words = "Each is learned from one half of the people and tried on the other, by adversaries who know it."
     title, table = "Other ways to store them, and remedies", Table(columns, tuple(rows), words)
     return Finding("forms", title, shown(not hidden), sentence, table, figures=figures)
@@ -454,7 +451,7 @@ def _find_twins(vectors: Vectors, seed: int) -> Finding:
     return Finding("twins", "Without names", verdict, sentence, table, figures=figures)
 
 
-def _remedies(tried: list[Form], target: str | None, base: float) -> Iterator[str]:
+def _remedies(tried: list[Form], target: str | None, utility: str, base: float) -> Iterator[str]:
     """Advise the most private remedy that keeps as much as the vectors; the answer alone if none does."""
     stored, remedies = tried[0], [each for each in tried if each.remedy]
     for each in remedies:
@@ -468,7 +465,7 @@ def _remedies(tried: list[Form], target: str | None, base: float) -> Iterator[st
     best = min(useful or keeping or remedies[-1:], key=lambda each: (each.most, each.once, each.bound))
     figures = (
         f"a stranger names {percent(best.once)} from one vector and {percent(best.most)} from the most, "
-        f"not {percent(stored.once)} and {percent(stored.most)}; {_utility(target)}: {percent(best.kept)}, "
+        f"not {percent(stored.once)} and {percent(stored.most)}; {utility}: {percent(best.kept)}, "
         f"not {percent(stored.kept)}."
     )
     if useful and best.most < stored.most:

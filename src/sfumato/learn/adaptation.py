@@ -45,11 +45,9 @@ class _Own(threading.local):
 
 
 class Learner:
-    """A network with parameters from outside, as one vector. State: none that changes.
+    """A network with parameters from outside, as one vector of `size` P. State: none that changes.
 
-    Attributes:
-        size: P, the number of parameters.
-        layers: after the images were flattened, if that is the network's first part; else None.
+    `layers` are those after the images were flattened, if that is the network's first part; else None.
     """
 
     def __init__(self, network: nn.Module, *, precision: str = "float32") -> None:
@@ -74,10 +72,7 @@ class Learner:
         return torch.cat([each.detach().flatten() for each in self._network.parameters()])
 
     def logits(self, parameters: Tensor, images: Tensor, *, quick: bool = False) -> Tensor:
-        """(P,), (n, C, H, W) -> (n, way), of the precision of the parameters.
-
-        `quick`: by operations fast on a processor that torch.func cannot take; equal but for rounding.
-        """
+        """(P,), (n, C, H, W) -> (n, way). `quick`: by faster operations, which torch.func cannot take."""
         quick = quick and images.device.type == "cpu"
         laid, network = (_channels_last, self._own.quick) if quick else (Tensor.contiguous, self._own.network)
         parts = parameters.split([shape.numel() for shape in self._shapes.values()])
@@ -105,10 +100,9 @@ def _channels_last(tensor: Tensor) -> Tensor:
 def fastest(learner: Learner, inner: Inner, device: torch.device, frame: Frame | None = None) -> str:
     """The fastest way to compute contributions, as measured (benchmarks/learning.py): one of WAYS.
 
-    A processor has no fast convolution with different weights for each image: tasks are computed one by one
-    there, and spread over its cores, except for networks so small that calls cost more than arithmetic.
-    Fully connected networks need no different weights. Mixed precision has only the loop:
-    PyTorch's vmap cannot take a norm of bfloat16 maps with float32 weights.
+    A processor has no fast convolution with different weights for each image: it computes tasks one by one,
+    a core each, unless the network is so small that calls cost more than arithmetic. Fully connected networks
+    need no different weights. Mixed precision has only the loop: vmap has no norm of bfloat16 maps.
     """
     if frame is None and factored.applies(learner.layers, inner):
         return "factored"
@@ -129,18 +123,21 @@ def contributions(
     """Each task's contribution to the meta-update. -> (T, D).
 
     D is P, 2P for Meta-SGD (the rates come last), and one more with `inner.clipping_norm`: the derivative of
-    the queries' loss with respect to it comes last of all. Reptile has no queries, and takes the loss of all
-    images.
+    the queries' loss by it comes last of all. Reptile has no queries, and takes the loss of all images.
 
     Args:
         start: (P,) parameters before learning; (2P,) for Meta-SGD.
         way: "vectorised", one call for all tasks; "loop", a task a core; or "factored", one call that shares
             the weights. None for the fastest.
-        noise: (T, steps, P) of a standard normal distribution, for `inner.noise_multiplier`; the derivative
-            by the norm goes through its scale as well.
+        noise: (T, steps, P) of a standard normal distribution, for `inner.noise_multiplier`.
         frame: the coordinates of clipping; None for those of the gradients.
     """
-    way, layers = way or fastest(learner, inner, start.device, frame), learner.layers
+    best = fastest(learner, inner, start.device, frame)
+    way = way or best
+    if (way == "factored" != best) or (way == "vectorised" and learner.mixed):
+        raise ConfigError(
+            f"way={way!r} is not for this network, precision, algorithm or frame: take {best!r}"
+        )
     wanted = (len(tasks), inner.steps, learner.size)
     if inner.noise_multiplier and (noise is None or noise.shape != wanted):
         raise ConfigError(f"noise_multiplier={inner.noise_multiplier:g}: give noise of the shape {wanted}")
@@ -151,23 +148,15 @@ def contributions(
     if not len(tasks):
         return vector.new_zeros(0, len(vector))
     if way == "factored":
-        if layers is None or frame is not None or not factored.applies(layers, inner):
-            raise ConfigError(
-                "way='factored' is for fully connected networks in float32, without a frame, and not "
-                "for meta-sgd"
-            )
-        return factored.contributions(layers, vector, tasks, inner, noise)
-    if way == "vectorised" and learner.mixed:
-        raise ConfigError("way='vectorised' is for float32: take way='loop' for mixed precision")
-    loop = _Loop(learner, inner, _trace if way == "vectorised" else _plain, frame)
+        return factored.contributions(learner.layers or (), vector, tasks, inner, noise)
+    loop = _Loop(learner, inner, frame, traced=way == "vectorised")
     return _of_each(loop.contribution, vector, (*tasks.parts, noise), way)
 
 
 def inner_gradients(learner: Learner, start: Tensor, tasks: Tasks, inner: Inner) -> Tensor:
     """The gradient of each task's first inner step, before it is clipped. -> (T, P)."""
-    if not len(tasks):
-        return start.new_zeros(0, learner.size)
-    return _of_each(_Loop(learner, inner, _plain).first, start, tasks.parts, "loop")
+    none, loop = start.new_zeros(0, learner.size), _Loop(learner, inner)
+    return _of_each(loop.first, start, tasks.parts, "loop") if len(tasks) else none
 
 
 def adapt(
@@ -183,7 +172,7 @@ def adapt(
     """Learns one task. (P,) or, for Meta-SGD, (2P,) parameters -> (P,) after learning the support."""
     size, noisy = learner.size, inner.noise_multiplier
     noise = (torch.randn(size, generator=generator) if noisy else start for _ in range(inner.steps))
-    loop = _Loop(learner, inner, _plain, frame)
+    loop = _Loop(learner, inner, frame)
     return loop.learn(start.detach(), inner.clipping_norm, support, labels, noise)
 
 
@@ -210,9 +199,8 @@ class _Loop:
 
     learner: Learner
     inner: Inner
-    # Of a function at a point, itself differentiable inside another.
-    gradient: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
     frame: Frame | None = None
+    traced: bool = False  # by torch.func, for one call over all tasks; it fails in several threads at once
 
     def learn(
         self,
@@ -237,7 +225,7 @@ class _Loop:
 
     def contribution(self, vector: Tensor, *task: Tensor) -> Tensor:
         """The contribution of a task, and the derivative by the norm, which is last in the vector, if any."""
-        support, labels, queries, asked = self._seen(*task[:-1])
+        support, labels, queries, asked = self._roles(*task[:-1])
         free, reptile = self.inner.clipping_norm is None, self.inner.algorithm == "reptile"
 
         def learn(point: Tensor) -> Tensor:
@@ -252,17 +240,27 @@ class _Loop:
 
     def first(self, vector: Tensor, *task: Tensor) -> Tensor:
         """The first gradient of a task, as it is."""
-        images, names = next(self.inner.parts(*self._seen(*task)[:2]))
+        images, names = next(self.inner.parts(*self._roles(*task)[:2]))
         return self.gradient(self._loss(images, names), vector[: self.learner.size])
 
-    def _seen(self, support: Tensor, labels: Tensor, queries: Tensor, asked: Tensor) -> tuple[Tensor, ...]:
+    def _roles(self, *task: Tensor) -> tuple[Tensor, ...]:
         """The images to learn and to judge by, each with labels: for Reptile, all images are both."""
-        if self.inner.algorithm != "reptile":
-            return support, labels, queries, asked
-        return (torch.cat([support, queries]), torch.cat([labels, asked])) * 2
+        reptile = self.inner.algorithm == "reptile"
+        return (torch.cat(task[::2]), torch.cat(task[1::2])) * 2 if reptile else task
 
     def _loss(self, images: Tensor, labels: Tensor) -> Callable[[Tensor], Tensor]:
-        return partial(self.learner.loss, images=images, labels=labels, quick=self.gradient is _plain)
+        return partial(self.learner.loss, images=images, labels=labels, quick=not self.traced)
+
+    def gradient(self, function: Callable[[Tensor], Tensor], point: Tensor) -> Tensor:
+        """The gradient of a function at a point, itself differentiable inside another."""
+        if self.traced:
+            found: Tensor = grad(function)(point)
+            return found
+        inside = point.requires_grad  # of another gradient, which goes through this one
+        if not inside:
+            point = point.detach().requires_grad_()
+        (found,) = torch.autograd.grad(function(point), point, create_graph=inside)
+        return found
 
     def _clip_and_noise(self, gradient: Tensor, norm: Tensor | float, noise: Tensor) -> Tensor:
         """g / max(1, |g| / C) + σ C n, in coordinates of the frame. Source: Meta-Clip, Algorithms 1 to 3."""
@@ -275,27 +273,11 @@ class _Loop:
         return gradient if self.frame is None else self.frame.shift + self.frame.scale * gradient
 
 
-def _trace(function: Callable[[Tensor], Tensor], point: Tensor) -> Tensor:
-    """The gradient by torch.func, for one call over all tasks."""
-    found: Tensor = grad(function)(point)
-    return found
-
-
-def _plain(function: Callable[[Tensor], Tensor], point: Tensor) -> Tensor:
-    """The gradient by plain autograd: torch.func fails in several threads at once."""
-    inside = point.requires_grad  # of another gradient, which goes through this one
-    if not inside:
-        point = point.detach().requires_grad_()
-    (found,) = torch.autograd.grad(function(point), point, create_graph=inside)
-    return found
-
-
 def with_quick_norms(network: nn.Module) -> nn.Module:
     """Replaces, in place, a network's batch norms without running statistics by quicker ones.
 
     Promises: outputs, gradients and their gradients are equal up to rounding. The second derivative is a few
-    passes over the maps. PyTorch composes it from some forty: a third and more of a MAML step of a small
-    convolutional network. torch.func cannot take it.
+    passes over the maps, and not some forty, a third of a MAML step of a small convolutional network.
     """
 
     def forward(norm: _BatchNorm, rows: Tensor) -> Tensor:

@@ -1,16 +1,16 @@
 """Many canaries in ONE private meta-training: each a task of the pool, in or out by a fair coin.
 
-For the bounds of `dp.audit.one_run`. Every task of the pool is a trial: a leak of one task is a leak of each.
-
-A canary's images all have one bright pixel, its own. In a network of one linear layer canaries then move
-parameters of their own and none hides another. In other networks directions are closer, and the
-adversary subtracts what the other canaries may add, which loses some of the signal. Batch norm over a
-task sees nothing if all images are alike: a network with it proves little, and convicts nobody wrongly.
+For the bounds of `dp.audit.one_run`: a leak of one task is a leak of each. A canary's images all have one
+bright pixel, its own. In a network of one linear layer canaries then move parameters of their own. In others
+the adversary subtracts what the other canaries may add, which loses some of the signal. Batch norm sees
+nothing if all images are alike: a network with it proves little, and convicts nobody wrongly.
 """
 
 import copy
 import math
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +18,6 @@ from torch import Tensor
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp.accounting import calibrate, gaussian_mu
 from sfumato.dp.audit.one_run import Guesses, OneRunAudit, conclude, guess, plan_guesses, proves
-from sfumato.dp.guarantee import Definition
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError
@@ -28,7 +27,6 @@ from sfumato.learn.meta import MetaConfig
 from sfumato.learn.tasks import TaskPool, deal_pool
 from sfumato.protect import parse
 
-_BRIGHT = 255
 _LEAST_LEFT = 16  # values of an update that no canary explains: they measure the size of the noise
 _REUSED = 0.5  # of the deviation of fresh noise; a smaller difference between two steps means reused noise
 _TINY = 1e-6  # a deviation without noise
@@ -47,7 +45,7 @@ def bright(config: MetaConfig, *, places: int, image: tuple[int, int, int], seed
     label = Label(codes, tuple(map(str, range(places * shape.way))))
     images = torch.zeros(len(codes), values, dtype=torch.uint8)
     for value, task in enumerate(deal_pool(label, shape, seed=seed).tasks):
-        images[torch.cat(task), value] = _BRIGHT
+        images[torch.cat(task), value] = 255
     return LabelledImages("canaries", images.unflatten(1, image), {"class": label})
 
 
@@ -56,8 +54,7 @@ def scores_of_run(
 ) -> Tensor:
     """Runs one private training with some of the canaries -> (places,) about the log odds that each is in.
 
-    The adversary knows the code, every setting, all canaries, the first parameters, and every noised update,
-    but not the coins, (places,) bool, which are `inserted`.
+    The adversary knows everything, every noised update too, but the coins: (places,) bool, `inserted`.
     """
     data = bright(config, places=len(inserted), image=image, seed=seed)
     training = meta.Training(data, parse("none"), config, "class", seed)
@@ -67,7 +64,7 @@ def scores_of_run(
     pairs = zip(pool.tasks, inserted, strict=True)
     promise.pool = TaskPool(tuple(task if coin else () for task, coin in pairs))
     scores, earlier = torch.zeros(len(inserted), dtype=torch.float64), list[Tensor]()
-    while training.done < config.steps:
+    while training.run.epoch < config.steps:
         idle, shifts, spread = _expect(training, promise, pool)
         if not training.step():
             break
@@ -91,8 +88,7 @@ def audit_canaries(
 
     Args:
         places: m, the canaries of a run, each in or out by a fair coin; an image has as many values or more.
-        of_mu: bounds μ and not ε at the δ of the promise, if every task takes part in every step: the noise
-            alone decides then, and μ = sqrt(steps) / z is stated.
+        of_mu: bounds μ = sqrt(steps) / z, and not ε at δ: if every task takes part in every step.
         seed: of the coins and of the weights, not of the noise of a run.
     """
     private = config.private
@@ -105,7 +101,6 @@ def audit_canaries(
     if noise is None:  # calibrated once for all runs
         noise = calibrate(stated, delta, min(1.0, config.tasks / places), config.steps)
     config = replace(config, private=replace(private, noise_multiplier=noise))
-    definition: Definition = "gaussian" if of_mu else "approximate"
     mu = gaussian_mu(stated, delta)
     if of_mu:
         if config.tasks != places:
@@ -113,13 +108,11 @@ def audit_canaries(
                 f"tasks={config.tasks} of {places}: a training that samples its tasks states no mu; audit "
                 "its (eps, delta), or let all tasks take part"
             )
-        stated, delta = config.steps**0.5 / noise, 0.0
-        mu = stated
-
-    def bound(guesses: Guesses) -> float:
-        return proves(guesses, definition, delta=delta, confidence=confidence)
-
-    each = max(1, plan_guesses(places * runs, mu=mu, bound=bound) // runs)
+        mu, delta = config.steps**0.5 / noise, 0.0
+        stated = mu
+    definition = "gaussian" if of_mu else "approximate"
+    about: dict[str, Any] = {"definition": definition, "delta": delta, "confidence": confidence}
+    each = max(1, plan_guesses(places * runs, mu=mu, bound=partial(proves, **about)) // runs)
     # From a separate stream: the weights are drawn by the seed itself, and must not know the coins.
     coins = torch.Generator().manual_seed(seed_of(seed, places))
     together = Guesses(canaries=0, guesses=0, right=0)
@@ -127,16 +120,13 @@ def audit_canaries(
         inserted = torch.rand(places, generator=coins) < 0.5
         scores = scores_of_run(config, inserted, image=image, seed=seed + number)
         together += guess(scores, inserted, guesses=each)
-    return conclude(
-        together, definition=definition, stated=stated, delta=delta, confidence=confidence, runs=runs
-    )
+    return conclude(together, stated=stated, runs=runs, **about)
 
 
 def _evidence(rate: float, seen: Tensor, shifts: Tensor, earlier: list[Tensor]) -> Tensor:
     """(m,) the evidence of a step for each canary: (P,) the update and (m, P) shifts, in deviations of noise.
 
-    Reused noise cancels between two steps, and then the canaries that took part in one of
-    them stand out: so differences count as well, if they are too small for fresh noise.
+    Reused noise cancels between two steps: differences count as well, if too small for fresh noise.
     """
     _, canary, length = _evidence_of(seen, shifts, mean=rate / 2, variance=rate / 2 * (1 - rate / 2))
     scores = _log_odds(rate, canary - length / 2)
@@ -159,14 +149,13 @@ def _log_odds(chance: float, ratio: Tensor) -> Tensor:
 def _evidence_of(
     seen: Tensor, shifts: Tensor, *, mean: float, variance: float
 ) -> tuple[float, Tensor, Tensor]:
-    """The deviation of the noise, and for each canary (m,) <x, d> and |d|^2, in deviations of the rest.
+    """The deviation of the noise, measured on values that no canary explains; and for each canary (m,)
+    <x, d> and |d|^2, in deviations of the rest.
 
     The rest is noise, and the other canaries, each present with that mean and variance v; x is the update
     less their means. Its covariance is K_i = I + v Σ_k d_k d_k^T over k other than i: with A = D D^T and
     W = (I + v A)^-1, the diagonal of W A has d_i K^-1 d_i with i among them, and leaving i out divides that
     by 1 - v times itself (Sherman & Morrison 1950).
-
-    The noise may be smaller than stated: its deviation is measured on values that no canary explains.
     """
     products = shifts @ shifts.T  # (m, m)
     along = shifts @ seen  # (m,)

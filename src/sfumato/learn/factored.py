@@ -6,13 +6,12 @@ A step of gradient descent on a task takes rate * d'x from the weight W of a lin
     h (W - rate d'x)' = h W' - rate (h x') d,
 
 so that all tasks share one product by W, and a task's learning costs products of n by n. Noise N on its
-steps is one more product, h N', and has no part in derivatives with respect to W. Those, which
-differ by task, and which clipping needs, are sums of such outer products as well: they are noted while
-autograd goes back, and multiplied out once. Exact up to rounding; several times as fast as a weight matrix
-for every task (benchmarks/learning.py).
+steps is one more product, h N', and has no part in derivatives by W. Those, which clipping needs task by
+task, are sums of such outer products as well: they are noted while autograd goes back, and multiplied out
+once. Exact up to rounding, and several times as fast as a weight matrix a task (benchmarks/learning.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -68,13 +67,12 @@ class _Shared(torch.autograd.Function):
         pair = derivative.detach(), inputs.detach()
         ctx.noted.append(pair[::-1] if ctx.back else pair)
         # A product by this weight again, whose derivative is noted when autograd goes back through here.
-        more = ctx.needs_input_grad[0]
-        return _multiply(derivative, weight.T, ctx.noted, not ctx.back) if more else None, None, None, None
+        if not ctx.needs_input_grad[0]:
+            return None, None, None, None
+        return _multiply(derivative, weight.T, ctx.noted, not ctx.back), None, None, None
 
 
-def _multiply(inputs: Tensor, weight: Tensor, noted: _Pairs, back: bool = False) -> Tensor:
-    product: Tensor = _Shared.apply(inputs, weight, noted, back)  # type: ignore[no-untyped-call]
-    return product
+_multiply: Callable[[Tensor, Tensor, _Pairs, bool], Tensor] = _Shared.apply
 
 
 class _Learned(NamedTuple):
@@ -107,12 +105,9 @@ class _Learning:
                     self._weights[place] = values.view(parameter.shape).requires_grad_()
                 else:
                     self._own[place, name] = values.expand(count, -1).clone().requires_grad_()
-        self._norm: Tensor | None = None
-        if inner.clipping_norm is not None:
-            self._norm = vector[-1].expand(count).clone().requires_grad_()
-        norm = vector.new_zeros(count) if self._norm is None else self._norm
+        self._norm = vector[-1].expand(count).clone().requires_grad_()  # without one it is not used
         # (T, 1) by which noise is subtracted, the same in every step
-        self._factor = inner.rate * inner.noise_multiplier * norm[:, None]
+        self._factor = inner.rate * inner.noise_multiplier * self._norm[:, None]
         self._noted: dict[int, _Pairs] = {place: [] for place in self._weights}
 
     def learn(self, images: Tensor, labels: Tensor, traced: bool) -> _Learned:
@@ -124,12 +119,10 @@ class _Learning:
             wanted = [*(outputs for _, _, outputs in passed), *learned.own.values()]
             found = torch.autograd.grad(loss, wanted, create_graph=traced)
             if not traced:  # without the graph; without any it is the same tensor, which `_add` looks for
-                passed = [
-                    (at, each.detach() if each.requires_grad else each, out) for at, each, out in passed
-                ]
+                passed = [(at, x.detach() if x.requires_grad else x, out) for at, x, out in passed]
             ahead, rest = found[: len(passed)], dict(zip(learned.own, found[len(passed) :], strict=True))
             rate = loss.new_full((self._count,), inner.rate)
-            if self._norm is not None:
+            if inner.clipping_norm is not None:
                 rate = rate * (self._norm / _lengths(passed, ahead, rest)).clamp(max=1.0)
             steps = {
                 place: _add(learned.steps[place], rate[:, None] * each, inputs)
@@ -146,7 +139,7 @@ class _Learning:
     def derivative(self, learned: _Learned, images: Tensor, labels: Tensor) -> Tensor:
         """The derivative of the images' loss after learning by the start and the norm. -> (T, D)."""
         loss, _ = self._loss(learned, images, labels)
-        leaves = [*self._own.values(), *([] if self._norm is None else [self._norm]), *self._weights.values()]
+        leaves = [*self._own.values(), self._norm, *self._weights.values()]
         for pairs in self._noted.values():
             pairs.clear()  # those of learning
         found = torch.autograd.grad(loss, leaves, allow_unused=True)  # a weight's own is None: it was noted
@@ -155,8 +148,8 @@ class _Learning:
             whole[:, self._slices[place, "weight"]] = _outer(pairs)
         for key, value in zip(self._own, found, strict=False):
             whole[:, self._slices[key]] = value
-        if self._norm is not None and found[len(self._own)] is not None:
-            whole[:, -1] = found[len(self._own)]
+        if (by_norm := found[len(self._own)]) is not None:
+            whole[:, -1] = by_norm
         return whole
 
     def way_back(self, learned: _Learned) -> Tensor:
@@ -180,7 +173,7 @@ class _Learning:
             own = {name: learned.own[place, name] for name, _ in layer.named_parameters() if name != "weight"}
             match layer:
                 case nn.Linear():
-                    outputs = _multiply(here, self._weights[place], self._noted[place])
+                    outputs = _multiply(here, self._weights[place], self._noted[place], False)
                     for ahead, inputs in learned.steps[place]:
                         products = torch.bmm(_gram(here, inputs), ahead.transpose(0, 1))  # (T, m, out)
                         outputs = outputs - products.transpose(0, 1)

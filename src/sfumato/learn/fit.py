@@ -1,14 +1,11 @@
 """The training loop of every method: epochs of batches, a judge, the best weights, a file to resume from.
 
-A method brings its networks, the batches of an epoch, and a step, which follows the gradients of its losses
-by `Run.update`. `fit` does the rest. This module does not know the method.
+A method brings its networks, the batches of an epoch, and a step, which follows gradients by `Run.update`.
 """
 
 import json
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from sfumato import artefacts
+from sfumato.artefacts import StrPath
 from sfumato.base import memory
 from sfumato.base.hardware import device_of, fuses
 from sfumato.errors import ArtefactError
@@ -27,7 +25,6 @@ _Batch = TypeVar("_Batch")
 
 # A callback with the numbers of steps, or of epochs, done and planned.
 Progress = Callable[[int, int], None]
-StrPath = str | os.PathLike[str]
 Optimiser = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 _GIVEN_BACK = 30.0  # seconds after which freed memory of a training is returned; it grows otherwise
@@ -39,6 +36,7 @@ class Checkpoint(artefacts.Card):
     run: Any
     epoch: Count = 0
     accuracies: list[Share] = Field(default=[])
+    state: dict[str, Any] = Field(default={})
 
 
 def adam(rate: float) -> Optimiser:
@@ -70,12 +68,14 @@ class Run:
         identity: Mapping[str, Any],
         beside: nn.Module | None = None,
         device: torch.device | None = None,
+        carries: Any = None,
     ) -> None:
         """Prepares to train a model on `device`, or on its own.
 
         To resume from a checkpoint of this `kind`, its `identity` must be equal: settings, data and seed.
         Layers `beside` are trained with the model and removed at the end, such as an adversary; their names
-        do not begin with "model", "best" or "optimiser".
+        do not begin with "model", "best", "optimiser" or "state". `carries` has more state of the run: the
+        dict of tensors and plain JSON of its `state()`, of which `restore` returns whether it belongs here.
         """
         self.model = model if device is None else model.to(device)
         self.device = device_of(model)
@@ -84,7 +84,7 @@ class Run:
         self.parameters = [parameter for parameter in every if parameter.requires_grad]
         self.epoch, self.curve = 0, list[float]()
         self._optimiser = optimiser(self.parameters)
-        self._kind = kind
+        self._kind, self._carries = kind, carries
         self._identity = json.loads(json.dumps(identity))  # as a checkpoint returns it
         self._best: dict[str, Tensor] | None = None  # None for the present weights
 
@@ -141,27 +141,38 @@ class Run:
             tensors |= {f"best.{k}": v for k, v in self._best.items()}
         tensors |= self._beside.state_dict() | optimiser_state(self._optimiser, self.parameters)
         card = {"kind": self._kind, "run": self._identity, "epoch": self.epoch, "accuracies": self.curve}
+        if self._carries is not None:
+            state = self._carries.state()
+            large = {k: v for k, v in state.items() if isinstance(v, Tensor)}
+            tensors |= {f"state.{k}": v for k, v in large.items()}
+            card["state"] = {k: v for k, v in state.items() if k not in large}
         artefacts.save(path, tensors, card)
 
     def resume(self, path: StrPath) -> None:
         """Resumes from a checkpoint. Raises ArtefactError for that of another run."""
         tensors, card = artefacts.load(path, kind=self._kind, schema=Checkpoint)
-        check_run(path, card["run"], self._identity)
-        with resuming(path):
-            self.curve = card.get("accuracies", [])
-            self.epoch = card["epoch"]
-            weights = under("model.", tensors)
-            best = under("best.", tensors) if self.stale else weights
-            self.model.load_state_dict(best)  # as a check: it is needed at the end
-            self.model.load_state_dict(weights)
-            self._beside.load_state_dict({k: tensors[k] for k in self._beside.state_dict()})
-            set_optimiser_state(self._optimiser, self.parameters, tensors)
-            self._best = best if self.curve else None
+        try:
+            self.epoch, self.curve = card["epoch"], card.get("accuracies", [])
+            ours = card["run"] == self._identity
+            if ours and self._carries is not None:  # afterwards, since it may read all images
+                ours = self._carries.restore(card["state"] | under("state.", tensors))
+            if ours:
+                weights = under("model.", tensors)
+                best = under("best.", tensors) if self.stale else weights
+                self.model.load_state_dict(best)  # as a check: it is needed at the end
+                self.model.load_state_dict(weights)
+                self._beside.load_state_dict({k: tensors[k] for k in self._beside.state_dict()})
+                set_optimiser_state(self._optimiser, self.parameters, tensors)
+                self._best = best if self.curve else None
+        except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+            raise ArtefactError(f"{path}: damaged: start anew, or from an older checkpoint") from error
+        if not ours:
+            raise ArtefactError(f"{path}: the checkpoint of another run: delete it, or name another file")
 
 
 def fit(
     run: Run,
-    batches: Callable[[int], Iterable[_Batch]],
+    batches: Callable[[int], Iterable[_Batch] | None],
     step: Callable[[_Batch], Tensor],
     *,
     epochs: int,
@@ -170,6 +181,7 @@ def fit(
     patience: int | None = None,
     patient_from: int = 0,
     checkpoint: StrPath | None = None,
+    every: int = 1,
     progress: Progress | None = None,
     losses: Callable[[Tensor], None] | None = None,
 ) -> None:
@@ -179,23 +191,23 @@ def fit(
     resumes from its checkpoint exactly as if it had not stopped.
 
     Args:
-        batches: epoch -> its batches, one a step. It is called before the networks are in training mode.
+        batches: epoch -> its batches, one a step; None to end before it. The networks do not train yet.
         step: follows the gradients of one batch by `Run.update`, and returns the loss.
         epochs, steps: at most, and of an epoch; None if epochs differ.
         judge: the quality of the model, from 0 to 1, larger is better; None for an epoch that does not count.
             The weights of the best epoch are kept; without a judge, those of the last.
         patience: epochs without a better one before training stops, counted from `patient_from`.
-        checkpoint: a file written after each epoch. Training resumes from an existing one of the same run;
-            the caller removes it when it is no longer needed.
+        checkpoint: a file written `every` so many epochs, and at the end. Training resumes from an
+            existing one of the same run; the caller removes it when it is no longer needed.
         progress: called after each step (or unequal epoch) with the numbers done and planned.
         losses: called after each step with its loss, on the model's device: reading it waits for the step.
     """
 
     def advance() -> bool:
         waited = min(run.stale, run.epoch - patient_from)
-        if run.epoch >= epochs or (patience is not None and waited >= patience):
+        over = run.epoch >= epochs or (patience is not None and waited >= patience)
+        if over or (parts := batches(run.epoch)) is None:
             return False
-        parts = batches(run.epoch)
         run.model.train()
         for number, batch in enumerate(parts, 1):
             loss = step(batch)
@@ -206,30 +218,9 @@ def fit(
         run.finish(None if judge is None else judge())
         return True
 
-    def report() -> None:
-        if progress is not None and steps is None:
-            progress(run.epoch, epochs)
-
-    to_the_end(run, advance, report, checkpoint=checkpoint)
-    run.take_best()
-
-
-def to_the_end(
-    run: Any,
-    advance: Callable[[], bool],
-    saved: Callable[[], None] = lambda: None,
-    *,
-    checkpoint: StrPath | None,
-    every: int = 1,
-) -> None:
-    """Advances a run, which has `save` and `resume`, to the end, from an existing checkpoint.
-
-    `advance` by an epoch, or by a step, is False if the run is over, and nothing was done. `saved` is called
-    after each, once the checkpoint, if any, is written. All finished work is saved.
-    """
     if checkpoint is not None and Path(checkpoint).exists():
         run.resume(checkpoint)
-    unsaved, more, given_back = 0, True, time.monotonic()
+    more, unsaved, given_back = True, 0, time.monotonic()
     with memory.keep_freed():
         while more:
             more = advance()
@@ -237,26 +228,12 @@ def to_the_end(
             if checkpoint is not None and unsaved >= (every if more else 1):
                 run.save(checkpoint)
                 unsaved = 0
-            if more:
-                saved()
+            if more and progress is not None and steps is None:
+                progress(run.epoch, epochs)
             if time.monotonic() - given_back > _GIVEN_BACK:
                 memory.give_back()
                 given_back = time.monotonic()
-
-
-def check_run(path: StrPath, run: Any, identity: Any) -> None:
-    """Raises ArtefactError if a checkpoint belongs to another run."""
-    if run != identity:
-        raise ArtefactError(f"{path}: the checkpoint of another run: delete it, or name another file")
-
-
-@contextmanager
-def resuming(path: StrPath) -> Iterator[None]:
-    """Wraps reading a checkpoint's numbers. Raises ArtefactError if they do not fit."""
-    try:
-        yield
-    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
-        raise ArtefactError(f"{path}: damaged: start anew, or from an older checkpoint") from error
+    run.take_best()
 
 
 def optimiser_state(

@@ -1,8 +1,4 @@
-"""Tasks of few images, the settings of learning one, and the pool of tasks that a promise is about.
-
-A guarantee about tasks needs a fixed pool of them. Endless fresh episodes have none: every image is in ever
-more of them, without a bound.
-"""
+"""Tasks of few images, the settings of learning one, and the fixed pool of tasks that a promise is about."""
 
 import math
 import os
@@ -18,7 +14,7 @@ from sfumato.data.labelled import Label
 from sfumato.dp.clipping.rows import check_above_0
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError, DataError
-from sfumato.learn.method import check_known
+from sfumato.learn.method import check_known, check_least
 
 ALGORITHMS = ("maml", "fomaml", "reptile", "meta-sgd")
 
@@ -30,8 +26,8 @@ class Inner:
     Attributes:
         algorithm: "maml"; "fomaml", MAML of first order, which uses the gradient after learning instead of
             the one before; "reptile"; or "meta-sgd", which learns a rate for every parameter as well.
-        batches: each step sees one of this many parts of the images, in turn; 1 for all of them in every
-            step. Reptile learns from differences between its steps, and little without parts.
+        batches: each step sees one of this many parts of the images, in turn. Reptile learns from differences
+            between its steps, and little with 1, which is all images in every step.
     """
 
     algorithm: str = "maml"
@@ -43,9 +39,7 @@ class Inner:
 
     def __post_init__(self) -> None:
         check_known("algorithm", self.algorithm, ALGORITHMS)
-        for name, unit in (("steps", "step of learning a task"), ("batches", "part of a task's images")):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least 1 {unit}")
+        check_least(self, steps=1, batches=1)
         check_above_0("rate", self.rate)
         if self.clipping_norm is not None:
             check_above_0("clipping_norm", self.clipping_norm)
@@ -96,7 +90,10 @@ def tasks_of(images: Tensor, shot: int) -> Tasks:
 
 @dataclass(frozen=True)
 class TaskPool:
-    """Tasks of N classes each, with all images of these classes; a task without classes is never drawn."""
+    """Tasks of N classes each, with all images of these classes; a task without classes is never drawn.
+
+    A guarantee about tasks needs a fixed pool: an image would be in ever more fresh tasks, without a bound.
+    """
 
     tasks: tuple[tuple[Tensor, ...], ...]  # of each task, N tensors: the rows of the images of its classes
 
@@ -104,11 +101,9 @@ class TaskPool:
         return len(self.tasks)
 
     def draw(self, numbers: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
-        """Draws support and queries of some of the tasks, anew from the images of each.
+        """(T,) int64 numbers of tasks -> (T, N, K + Q) int64 rows, drawn anew from the images of each.
 
-        The order of the classes, which decides the label of each inside the task, is drawn as well.
-
-        (T,) int64 numbers of tasks -> (T, N, K + Q) int64 rows; of each class, the K support rows come first.
+        For each class, the K support rows come first. The order of the classes, their labels, is drawn, too.
         """
         each, tasks = shape.shot + shape.queries, [self.tasks[n] for n in numbers.tolist() if self.tasks[n]]
         drawn = torch.empty(len(tasks), shape.way, each, dtype=torch.int64)
@@ -119,13 +114,13 @@ class TaskPool:
         return drawn
 
 
-def deal_pool(label: Label, shape: Shape, *, seed: int, tasks: int | None = None) -> TaskPool:
+def deal_pool(label: Label, shape: Shape, *, seed: int, tasks: int | None = None, step: int = 1) -> TaskPool:
     """A pool of tasks of N classes: a function of the public class list and the seed.
 
     Without a number of `tasks`, each class is dealt to one task: no image is in two, unless it has copies.
-    The last classes are left out if N does not divide their number. With it, the classes of each task are
-    drawn: an image is in several tasks, see `overlap_of`, and a proof about a task says little about it.
-    Classes with fewer than K + Q images are left out.
+    With it, the classes of each task are drawn: an image is in several tasks, see `overlap_of`, and a proof
+    about a task says little about it. Classes are left out with fewer than K + Q images, and if N does not
+    divide their number. `step`: the tasks expected in one.
 
     Raises ConfigError for fewer than two tasks, and DataError for too few classes.
     """
@@ -141,6 +136,8 @@ def deal_pool(label: Label, shape: Shape, *, seed: int, tasks: int | None = None
             f"{len(classes)} classes have {each} images, and a pool of two tasks or more of way={shape.way} "
             f"needs {least}: add classes, or lower way, shot or queries"
         )
+    if step > count:
+        raise ConfigError(f"tasks={step}: the pool has {count} tasks, and a step can have no more")
     if tasks is None:
         order = torch.randperm(len(classes), generator=generator)
         chosen = order[: count * shape.way].view(count, shape.way)
@@ -152,9 +149,8 @@ def deal_pool(label: Label, shape: Shape, *, seed: int, tasks: int | None = None
 def poisson(pool: int, rate: float, bits: Callable[[int], bytes] = os.urandom) -> Tensor:
     """(T,) the tasks of `pool` that take part in a step, each independently with `rate`; maybe none.
 
-    The participants must stay secret: sampling adds only then to a guarantee. `rate` is from 0 to 1, and the
-    actual one lower by at most 2^-64. `bits` gives that many random bytes: the operating system's, unless the
-    run promises nothing.
+    The participants must stay secret: sampling adds only then to a guarantee. The actual rate is lower by at
+    most 2^-64. `bits` gives that many random bytes: the operating system's, unless nothing is promised.
     """
     words = np.frombuffer(bits(8 * pool), np.uint64)
     drawn = words < np.uint64(min(math.floor(rate * 2**64), 2**64 - 1)) if rate < 1 else np.ones(pool, bool)

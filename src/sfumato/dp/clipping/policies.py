@@ -51,7 +51,7 @@ class ClippingPolicy:
     """Clips, sums, noises, and chooses the next norm. State: all it learned from its own noised releases.
 
     A policy has three functions of its state: `clip` and `vote` of tasks, which are private, and `learn`, of
-    what is released of them. Meta-Clip as published (`learn.meta.training`) has the same, without noise.
+    what is released of them. Meta-Clip as published (`learn.inner_noise`) has the same, without noise.
 
     Attributes:
         name: as `parse` knows it.
