@@ -86,7 +86,7 @@ def frontier(results: Results) -> Section:
     caption = (
         f"Every setting with its best learner{against}; small numbers are the {results.spread} in percent."
     )
-    if advice.states_a_half:
+    if advice.setting and advice.setting.halves:
         caption += (
             " Here all people and test images count; the figures of the recommendation above are those of "
             "one half, which had no part in the choice."
