@@ -182,7 +182,7 @@ def test_a_study_gets_its_chapter_by_being_named():
     run = studied(title="Hats", protections=["none", "blur:radius=3", "code:bits=16"])
     page = chapter(run)
     advice, clear = run.recommendation, next(each for each in run.settings if each.protection == "none")
-    kept, before = (f"{100 * each.value:.1f}%" for each in (advice.accuracy, clear.accuracy))
+    kept, before = (f"{100 * each.value:.1f}%" for each in (advice.setting.on(1)[0], clear.accuracy))
     assert page.startswith(
         f"## Hats\n\n**`code:bits=16` keeps {kept} of answers right (clear images: {before})"
     )
