@@ -86,7 +86,7 @@ def frontier(results: Results) -> Section:
     caption = (
         f"Every setting with its best learner{against}; small numbers are the {results.spread} in percent."
     )
-    if advice.states_a_half:
+    if advice.setting and advice.setting.halves:
         caption += (
             " Here all people and test images count; the figures of the recommendation above are those of "
             "one half, which had no part in the choice."
@@ -277,7 +277,7 @@ def many(results: Results) -> Section | None:
 
 def log_rank_privacy(results: Results) -> Section | None:
     """The curves of accuracy and privacy, and a row for each setting; None without such records."""
-    found = results.grouped("log-rank")
+    found = results.group("log-rank")
     if not found:
         return None
     (one, *_), rows = next(iter(found.values())), []
@@ -346,7 +346,7 @@ def inference(results: Results) -> Section | None:
 
 def reconstruction(results: Results) -> Section | None:
     """A row for each protection and attack; None without such records."""
-    found = results.grouped("reconstruction")
+    found = results.group("reconstruction")
     if not found:
         return None
     tried = [attack for name, attack in RECONSTRUCTIONS.items() if any(name == made for _, made in found)]
@@ -360,9 +360,11 @@ def reconstruction(results: Results) -> Section | None:
                     [
                         spec,
                         attack.words,
-                        *[Value("", pictures=_named(seeds[0].originals, "original {}"))] * pictured,
+                        *[Value("", pictures=_name_each(seeds[0].originals, "original {}"))] * pictured,
                         Value(
-                            "", (left,), pictures=_named(seeds[0].pictures, f"image {{}} rebuilt from {spec}")
+                            "",
+                            (left,),
+                            pictures=_name_each(seeds[0].pictures, f"image {{}} rebuilt from {spec}"),
                         ),
                     ]
                 )
@@ -383,7 +385,7 @@ def reconstruction(results: Results) -> Section | None:
     return Section("reconstruction", "What adversaries rebuild", values, "Reconstruction", pictured)
 
 
-def _named(uris: Iterable[str], words: str) -> tuple[tuple[str, str], ...]:
+def _name_each(uris: Iterable[str], words: str) -> tuple[tuple[str, str], ...]:
     """Pictures, with their words, in which their number stands."""
     return tuple((uri, words.format(number)) for number, uri in enumerate(uris, 1))
 
@@ -445,7 +447,7 @@ def pictures(results: Results) -> Section | None:
     for record in results.of("pictures"):
         shown.setdefault(record.cell.protection, record.result)
     left: dict[tuple[str, str], str] = {}
-    for key, seeds in results.grouped("similarity").items():
+    for key, seeds in results.group("similarity").items():
         two = "face-similarity_of_two"
         left[key] = ", ".join(
             in_words([{**each.measures, two: (each.model_extra or {}).get(two)} for each in seeds])
@@ -475,7 +477,7 @@ def pictures(results: Results) -> Section | None:
             words = "restored by an adversary" if view == "restored" else view
             after = "with" if view == "released" else "after"
             small = left.get((spec, view), "–")
-            cells.append(Value("", (small,), pictures=_named(uris, f"image {{}} {words} {after} {spec}")))
+            cells.append(Value("", (small,), pictures=_name_each(uris, f"image {{}} {words} {after} {spec}")))
         rows.append([spec, *cells])
     table = settings_table(
         "pictures",

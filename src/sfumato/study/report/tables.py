@@ -301,7 +301,7 @@ def _many(result: Any) -> list[Row]:
     ]
 
 
-def _guaranteed(result: Any) -> list[Row]:
+def _flatten_guarantee(result: Any) -> list[Row]:
     """The guarantee among the others, its text under its name; and each bound on naming in its own column."""
     row = _dump(result)
     guarantee, namings = row.pop("guarantee", None) or {}, row.pop("naming", ())
@@ -361,7 +361,7 @@ _SOURCES = (
         "similarity",
         "view",
         "ssim psnr mse face-similarity face-similarity_of_two images bytes_per_image" + _GUARANTEE,
-        _guaranteed,
+        _flatten_guarantee,
     ),
     _Source(
         "reconstruction",
@@ -390,7 +390,7 @@ _SOURCES = (
         "proved",
         "",
         "release bytes_per_image outputs" + _GUARANTEE,
-        _guaranteed,
+        _flatten_guarantee,
     ),
 )
 FILES = ("frontier", *(source.name for source in _SOURCES))
