@@ -117,7 +117,7 @@ def of_study(records: Iterable[Row]) -> Iterator[Row]:
             head = row
             continue
         cell, result = row["cell"], row["result"]
-        svc = next((score for score in result.get("scores", []) if score["classifier"] == "svm"), {})
+        svc: Row = next((score for score in result.get("scores", []) if score["classifier"] == "svm"), {})
         every = 1  # of studies from before there was `cell`
         yield {
             **row, "study": head, "seed": cell["seed"], "learner": cell.get("learner"),
@@ -189,8 +189,9 @@ def of_equal_accuracy(records: Iterable[Row]) -> Iterator[Row]:
     for (step, seed), of in points.items():
         others = points["no", seed]
         plain = sorted((each["accuracy"], each["face-similarity"]) for each in others.values())
+        accuracies, similarities = ([pair[of] for pair in plain] for of in (0, 1))
         for keep, point in of.items() if step == "yes" else ():
-            without = float(np.interp(point["accuracy"], *zip(*plain, strict=True)))
+            without = float(np.interp(point["accuracy"], accuracies, similarities))
             for name, similarity in {"with": point["face-similarity"], "without": without}.items():
                 yield {
                     "keep": keep, "seed": seed, "strangers": point["face-similarity_of_two"], "step": name,
@@ -224,7 +225,7 @@ def _world(row: Row) -> str:
 
 
 def _accuracy(point: Row) -> float:
-    return statistics.mean(point["accuracies"].values())
+    return float(statistics.mean(point["accuracies"].values()))
 
 
 def _worst(point: Row) -> Row:

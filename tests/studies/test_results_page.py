@@ -133,7 +133,9 @@ def test_the_values_of_a_column_may_stand_across():
 def test_a_study_gets_its_chapter_by_being_named():
     run = studied(title="Hats", protections=["none", "blur:radius=3", "code:bits=16"])
     page = chapter(run)
-    kept, before = (f"{100 * each.value:.1f}%" for each in (run.advice.accuracy, run.settings[0].accuracy))
+    kept, before = (
+        f"{100 * each.value:.1f}%" for each in (run.advice.setting.on(1)[0], run.settings[0].accuracy)
+    )
     assert page.startswith(
         f"## Hats\n\n**`code:bits=16` keeps {kept} of answers right (clear images: {before})"
     )
