@@ -175,7 +175,7 @@ def test_a_setting_that_a_seed_is_missing_of_is_not_recommended():
 
 def test_where_there_is_a_denoiser_its_output_is_attacked_too():
     study = small_study("blur:radius=3", learners=["protected", "denoised"])
-    assert set(Results(study, []).attacks_on("blur:radius=3")) == {
+    assert set(Results(study, []).names_of("attack", "blur:radius=3")) == {
         STATIC,
         ADAPTIVE,
         DENOISED,
@@ -189,7 +189,7 @@ def test_where_there_is_a_denoiser_its_output_is_attacked_too():
 
 
 def test_clear_images_are_attacked_by_the_static_adversary_only():
-    assert Results(synthetic.study(), []).attacks_on("none") == [STATIC]
+    assert Results(synthetic.study(), []).names_of("attack", "none") == [STATIC]
 
 
 def test_no_recommendation_where_the_secret_is_the_task():

@@ -186,12 +186,9 @@ class Run:
 
 
 def join(paths: Sequence[Path]) -> list[Row]:
-    """The rows of several runs, by how rarely ten releases name; the control comes last.
+    """The rows of several runs of a board, by how rarely ten releases name; the control comes last.
 
     A protection that several runs measure soundly has the row of the strongest adversary.
-
-    Raises:
-        DataError: a file is damaged, or no run of a board.
     """
     runs = [Run.read(path) for path in paths]
     rows: dict[tuple[str, tuple[str, ...]], Row] = {}
@@ -208,12 +205,7 @@ def join(paths: Sequence[Path]) -> list[Row]:
 
 
 def compare(config: StudyConfig, protections: Iterable[str]) -> StudyConfig:
-    """The study with further protections: specs, registered names, or folders of protected images.
-
-    Raises:
-        SpecError: no such protection.
-        ConfigError: a folder lacks an image of the study.
-    """
+    """The study with further protections: specs, registered names, or folders of protected images."""
     specs = [
         of_folder(Path(each), config) if each not in PROTECTIONS and Path(each).is_dir() else each
         for each in protections
@@ -228,9 +220,6 @@ def of_folder(folder: Path, config: StudyConfig) -> str:
 
     `sfumato data write board COPY` writes these; a tool's file for COPY/images/000001.png is
     FOLDER/000001.png, or of any other suffix, in any sub-folder. An index is written there, if there is none.
-
-    Raises:
-        ConfigError: an image is missing.
     """
     from sfumato.data.readers.table import names_of
     from sfumato.images import digest

@@ -208,20 +208,16 @@ class Figures:
             if entry["kind"] == kind and entry["cell"]["protection"] == protection
         ]
 
-    def attacks_on(self, protection: str) -> list[str]:
-        """The attacks that the study makes on a protection."""
-        return list(dict.fromkeys(entry["cell"]["attack"] for entry in self.cells_of("attack", protection)))
-
-    def learners_of(self, protection: str) -> list[str]:
-        """The learners that the study trains for a protection."""
-        entries = self.cells_of("accuracy", protection)
-        return list(dict.fromkeys(entry["cell"]["learner"] for entry in entries))
+    def names_of(self, kind: str, protection: str) -> list[str]:
+        """The learners or attacks of these cells."""
+        which = {"accuracy": "learner", "attack": "attack"}[kind]
+        return list(dict.fromkeys(entry["cell"][which] for entry in self.cells_of(kind, protection)))
 
     @property
     def learners(self) -> list[str]:
         """Those that the study names, and those that its protections bring with them, as an answer does."""
         specs = [spec for spec in self.study["protections"] if spec != "none"]
-        trained = [name for spec in specs for name in self.learners_of(spec)]
+        trained = [name for spec in specs for name in self.names_of("accuracy", spec)]
         return [name for name in dict.fromkeys([*self.study["learners"], *trained]) if name in LEARNERS]
 
     @property
@@ -232,9 +228,8 @@ class Figures:
     @property
     def spread(self) -> str:
         """The words for the interval of an accuracy."""
-        return (
-            f"lowest and highest of {len(self.study['seeds'])} seeds" if self.is_repeated else "95% interval"
-        )
+        seeds = len(self.study["seeds"])
+        return f"lowest and highest of {seeds} seeds" if self.is_repeated else "95% interval"
 
     @cached_property
     def accuracies(self) -> dict[Pair, Estimate]:
@@ -247,16 +242,15 @@ class Figures:
     @cached_property
     def halves(self) -> dict[Pair, tuple[Estimate, Estimate]]:
         """(protection, learner) -> accuracy on two halves of the test images, if all seeds have them."""
-        return {
-            key: (self._of_half(seeds, 0), self._of_half(seeds, 1))
-            for key, seeds in self.group("accuracy").items()
-            if all(result.halves for result in seeds)
-        }
 
-    def _of_half(self, results: Sequence[Any], number: int) -> Estimate:
-        halves = [result.halves[number] for result in results]
-        images = [None if result.images is None else (result.images + 1 - number) // 2 for result in results]
-        return self.together([(half.accuracy, half.low, half.high) for half in halves], images)
+        def of_half(seeds: Sequence[Any], number: int) -> Estimate:
+            counts = (result.images for result in seeds)
+            images = [None if count is None else (count + 1 - number) // 2 for count in counts]
+            return self.together([interval_of(result.halves[number]) for result in seeds], images)
+
+        made = self.group("accuracy").items()
+        whole = {key: seeds for key, seeds in made if all(result.halves for result in seeds)}
+        return {key: (of_half(seeds, 0), of_half(seeds, 1)) for key, seeds in whole.items()}
 
     @property
     def clean(self) -> Estimate | None:
@@ -268,8 +262,8 @@ class Figures:
         """How often guessing the class is right; None if no record tells."""
         if self.episodic:
             return float(1 / self.study["task"]["way"])
-        chances = [record.result.chance for record in self.of("accuracy")]
-        chances = [chance for chance in chances if chance is not None]
+        made = (record.result.chance for record in self.of("accuracy"))
+        chances = [chance for chance in made if chance is not None]
         return statistics.fmean(chances) if chances else None
 
     @cached_property
@@ -323,18 +317,9 @@ class Figures:
                 join([hits_of_rates(getattr(point, name), point.tries) for point in points], folds=self.folds)
                 for name in ("named", "linked")
             )
-            made.append(
-                Together(
-                    releases=size,
-                    named=estimate_of(hits),
-                    hits=hits,
-                    chance=chance,
-                    worst=max(rates),
-                    over_half=over_half(rates),
-                    accepted=statistics.fmean(point.accepted for point in points),
-                    linked=estimate_of(linked),
-                )
-            )
+            accepted = statistics.fmean(point.accepted for point in points)
+            named = estimate_of(hits), hits, chance, max(rates), over_half(rates)
+            made.append(Together(size, *named, accepted, estimate_of(linked)))
         stopped = any(result.stopped for result in results)
         return Curve(tuple(made), results[0].enough, results[0].able, stopped)
 
@@ -342,16 +327,13 @@ class Figures:
     def proofs(self) -> dict[str, Proved]:
         """Protection -> the proof for its release; some kept records have it beside the similarity."""
         found: dict[str, Proved] = {}
-        for record in self.of("proved"):
-            found.setdefault(record.cell.protection, record.result)
-        for record in self.of("similarity"):
+        beside = (record for record in self.of("similarity") if record.cell.view == "released")
+        for record in [*self.of("proved"), *beside]:
             spec, result = record.cell.protection, record.result
-            if record.cell.view == "released" and spec not in found:
-                found[spec] = Proved(
-                    release=release_kind(spec),
-                    bytes_per_image=result.bytes_per_image,
-                    guarantee=result.guarantee,
-                )
+            if record.kind == "similarity":
+                stated = {"bytes_per_image": result.bytes_per_image, "guarantee": result.guarantee}
+                result = Proved(release=release_kind(spec), **stated)
+            found.setdefault(spec, result)
         return found
 
     @cached_property
@@ -378,15 +360,18 @@ class Figures:
         return [replace(setting, on_frontier=setting.protection in best) for setting in settings]
 
     def _setting(self, protection: str, attacks: Sequence[str] | None) -> Setting:
+        # Those that are of the study's task, by a service that can be run.
         learners = [
             name
-            for name in self.learners_of(protection)
-            if (protection, name) in self.accuracies and self._counts(name)
+            for name in self.names_of("accuracy", protection)
+            if (protection, name) in self.accuracies
+            and ((words := LEARNERS.get(name)) is None or words.of_service)
+            and not (self.episodic and words and words.knows_classes)
         ]
-        learner = max(learners, key=lambda name: self.accuracies[protection, name].value, default=None)
+        learner = max(learners, key=lambda name: self.accuracies[protection, name].value, default="")
         # Clear images need no adaptation: the static adversary stands for all.
         every = attacks is None or protection == "none"
-        tried = self.attacks_on(protection)
+        tried = self.names_of("attack", protection)
         wanted = [name for name in tried if every or name in (attacks or ())]
         planned = [
             *(each for each in self.cells_of("attack", protection) if each["cell"]["attack"] in wanted),
@@ -395,9 +380,9 @@ class Figures:
         made = tuple(self.risks[protection, name] for name in wanted if (protection, name) in self.risks)
         return Setting(
             protection=protection,
-            learner=learner,
-            accuracy=self.accuracies[protection, learner] if learner else None,
-            halves=self.halves.get((protection, learner)) if learner else None,
+            learner=learner or None,
+            accuracy=self.accuracies.get((protection, learner)),
+            halves=self.halves.get((protection, learner)),
             risk=_strongest(made),
             risks=made,
             inferred=tuple(each for (spec, _), each in self.inferences.items() if spec == protection),
@@ -405,23 +390,13 @@ class Figures:
             complete=bool(planned) and set(self.missing).isdisjoint(map(cell_name, planned)),
         )
 
-    def _counts(self, learner: str) -> bool:
-        """Whether a learner's accuracy is one of the study's task, by a service that can be run."""
-        words = LEARNERS.get(learner)
-        return words is None or (words.of_service and not (self.episodic and words.knows_classes))
-
     def not_tried_on(self, protection: str) -> list[str]:
         """The adversaries that can look at a protection's releases, and that the study leaves out."""
-        kind, tried = release_kind(protection), self.attacks_on(protection)
-        if protection == "none":
-            return []
+        kind, tried = release_kind(protection), self.names_of("attack", protection)
         denoised = "denoised" in self.study["learners"]
         views = {"shape": kind == SHAPE or has_shape(protection), "denoised": denoised}
-        return [
-            name
-            for name, attack in ATTACKS.items()
-            if kind in attack.releases and views.get(attack.view, True) and name not in tried
-        ]
+        able = [name for name, attack in ATTACKS.items() if kind in attack.releases and protection != "none"]
+        return [name for name in able if views.get(ATTACKS[name].view, True) and name not in tried]
 
     def together(
         self, intervals: Sequence[tuple[float, float, float]], trials: Sequence[int | None]

@@ -36,7 +36,7 @@ _LEARNED, _USEFUL = 1 / 3, 1 / 2
 
 _LOOKED_UP = (
     "A trained network, whose file this study kept, makes a few bits of each image. The device looks them up "
-    "in an answer table, so that no query leaves; in place of each image that is enrolled its bits leave.",
+    "in an answer table, so that no query leaves; in place of each image that is enrolled its bits leave."
 )
 _OTHERS = "An adversary whom nobody has thought of yet may find more, up to what is proved."
 _UNKNOWN = "What many releases of one person tell is not known: fewer than four people have two pictures."
@@ -95,11 +95,9 @@ def recommend(results: Figures) -> Recommendation:
     keeps half of the clean learner's gain over guessing. The choice is made on one half of the people and
     test images, and the figures are those of the other.
 
-    There is none, and the reason is given, if the study has no bound, no secret or no attacks; if the
-    secret is the task itself (an adaptive adversary then has at least the task's accuracy, so that no setting
-    is both useful and safe against them); if the clean learner has learned next to nothing; or if no
-    setting is shown to keep the bound. A setting with attacks that did not run is never recommended, nor one
-    without an adversary that must be tried (vocabulary.Attack.needed).
+    There is none, and the reason is given, if the study has no bound, no secret or no attacks; if the secret
+    is the task itself; if the clean learner has learned next to nothing; or if no setting is shown to keep
+    the bound.
     """
     choice = _Choice(results)
     if reasons := choice.reasons_for_none():
@@ -108,7 +106,7 @@ def recommend(results: Figures) -> Recommendation:
     best, *others = choice.ranked
     accuracy, risk = best.on(1)
     by_table = choice.needs_table(best)
-    leaves = _LOOKED_UP if by_table else what_leaves(best.protection)
+    leaves = (_LOOKED_UP,) if by_table else what_leaves(best.protection)
     proof = describe_proof(results.proofs.get(best.protection)).removeprefix("What is proved: ")
     not_shown = [*choice.not_considered(), *choice.nothing_learned(), _OTHERS]
     if left_out := results.not_tried_on(best.protection):
@@ -136,26 +134,20 @@ class _Choice:
         self.results, self.bound = results, results.bound or 0.0
         self.error = ERROR / len(results.study["protections"])  # of each, for all settings together
         self.least = least_useful(results)
-        self.judged = [
-            each
-            for each in results.settings
-            if each.complete and each.accuracy and each.risk and not each.untried
-        ]
-        # A setting is wrongly recommended if one of its bounds does not hold, and that one is then shown to
-        # hold with its own probability of error: several bounds are no more error than one.
-        kept = [
-            each
-            for each in self.judged
-            if each.on(0)[0].value >= self.least
-            and {inferred.attack for inferred in each.inferred} == set(results.bounds)
-            and self.excess(each) <= 0
-        ]
-        self.ranked = sorted(kept, key=self._rank)  # the best first; equals in the order of the study
-
-    def _rank(self, setting: Setting) -> tuple[bool, bool, float, float]:
-        accuracy, risk = setting.on(0)
-        unproved = self._find_proof(setting) is None
-        return self.needs_its_classes(setting), unproved, -accuracy.value, risk.top1.value
+        # Not with attacks that did not run, nor without an adversary that must be tried: see Attack.needed.
+        made = [each for each in results.settings if each.accuracy and each.risk]
+        self.judged = [each for each in made if each.complete and not each.untried]
+        kept = []
+        for each in self.judged:
+            # A setting is wrongly recommended if one of its bounds does not hold, and that one is then shown
+            # to hold with its own probability of error: several bounds are no more error than one.
+            asked = {inferred.attack for inferred in each.inferred} == set(results.bounds)
+            accuracy, risk = each.on(0)
+            if asked and accuracy.value >= self.least and self.excess(each) <= 0:
+                last, unproved = self.needs_its_classes(each), self._find_proof(each) is None
+                kept.append(((last, unproved, -accuracy.value, risk.top1.value), each))
+        # The best first; equals in the order of the study.
+        self.ranked = [each for _, each in sorted(kept, key=lambda ranked: ranked[0])]
 
     def excess(self, setting: Setting) -> float:
         """How far the upper end is above the bound that is missed most; 0 or less if all are kept."""
@@ -232,21 +224,20 @@ class _Choice:
         assert best.accuracy is not None  # it is judged
         assert best.risk is not None
         if best.halves:
-            said.append(
-                "One half of the people and test images chose it; the figures come from the other half."
-            )
+            said += ["One half of the people and test images chose it; the figures come from the other half."]
         if self.results.folds:
             said.append(
                 f"People took turns as test people, in {len(self.results.study['seeds'])} folds: each was "
                 f"looked for among {risk.identities} at least, on what was trained without them. What folds "
                 "learn from is in part the same."
             )
-        second = others[0] if others else None
-        if second and second.accuracy and second.risk and accuracy.overlaps(second.accuracy):
-            said.append(
-                f"Its accuracy cannot be distinguished from the runner-up's: {second.protection} has "
-                f"{_with_interval(second.accuracy)}, and re-identification {percent(second.risk.top1.value)}."
-            )
+        for second in others[:1]:
+            if second.accuracy and second.risk and accuracy.overlaps(second.accuracy):
+                top1 = percent(second.risk.top1.value)
+                said.append(
+                    f"Its accuracy cannot be distinguished from the runner-up's: {second.protection} has "
+                    f"{_with_interval(second.accuracy)}, and re-identification {top1}."
+                )
         said += [
             "If the device may know the classes, let it send nothing but its answer: accuracy "
             f"{percent(answer.accuracy.value)}, re-identification {percent(answer.risk.top1.value)}."
@@ -272,11 +263,8 @@ class _Choice:
             return [first]
         share = (accuracy.value - chance) / (clean.value - chance)
         kept = "all" if share >= 1 else f"{100 * share:.0f}%"
-        return [
-            first,
-            f"Clear images reach {percent(clean.value)} and guessing {percent(chance)}, so {kept} of what "
-            "lies above guessing is kept.",
-        ]
+        said = f"Clear images reach {percent(clean.value)} and guessing {percent(chance)}"
+        return [first, f"{said}, so {kept} of what lies above guessing is kept."]
 
     def what_is_found(self, best: Setting) -> list[str]:
         """The risk, why it is shown to keep the bound, and other results of adversaries."""
@@ -324,27 +312,25 @@ class _Choice:
     def of_many(self, setting: Setting) -> list[str]:
         """How naming grows with the number of releases of one person, and whether that keeps the bound."""
         curve, releases = self.results.curves.get(setting.protection), self.results.releases
-        if curve is None:
-            said = [_UNKNOWN] * (releases > 1)
-        else:
+        said = [_UNKNOWN] * (curve is None and releases > 1)
+        if curve is not None:
             points = [point for point in curve.points if point.releases in (*SAID, releases)]
             *first, last = [f"{percent(point.named.value)} from {point.releases}" for point in points]
             end = points[-1]
-            words = (
+            said.append(
                 f"Adversaries name {', '.join(first)}{' and ' * bool(first)}{last} "
                 f"release{'s' * (end.releases > 1)} of a person among {round(1 / end.chance):,} "
                 f"({_ends(end.named)}; guessing {percent(end.chance)}; the most named person "
                 f"{percent(end.worst)}; {percent(end.over_half)} of people in over half of the tries)."
             )
             if end.releases < releases and curve.stopped:
-                words += " More releases were not looked at, since these name too many."
+                said[-1] += " More releases were not looked at, since these name too many."
             elif end.releases < releases:
-                words += (
+                said[-1] += (
                     f" From {releases} it could not be measured: {curve.enough.get(releases, 0)} of "
                     f"{curve.able} people have enough pictures. Add pictures of the same people, or ask for "
                     f"--releases {end.releases}."
                 )
-            said = [words]
         if releases == 1:
             return said
         if point := self._after(setting):
@@ -376,26 +362,21 @@ class _Choice:
             elif each.untried:
                 reason = f"the study leaves out {' and '.join(each.untried)}"
                 reasons.setdefault(reason, []).append(each.protection)
-        return [
-            f"Not considered, since {reason}: {', '.join(specs)}."
-            for reason, specs in reasons.items()
-            if specs
-        ]
+        said = ((reason, ", ".join(specs)) for reason, specs in reasons.items() if specs)
+        return [f"Not considered, since {reason}: {specs}." for reason, specs in said]
 
     def nothing_learned(self) -> list[str]:
         """Settings whose best learner is no better than guessing.
 
         A code or a classifier whose training never got anywhere looks as safe as one that hides everything.
         """
-        chance = self.results.guessing
-        if chance is None:
-            return []
+        chance = self.results.guessing or -1.0  # below all, if it is not known
         made = [(each.protection, each.accuracy) for each in self.results.settings]
-        names = [spec for spec, accuracy in made if accuracy and accuracy.low <= chance]
+        names = ", ".join(spec for spec, accuracy in made if accuracy and accuracy.low <= chance)
         words = (
-            f"Nothing was learned from {', '.join(names)}: the best classifier of what is released may be "
-            f"guessing ({percent(chance)}). Too little is left there, or its training failed: more epochs, "
-            "or more bits of a code, tell which."
+            f"Nothing was learned from {names}: the best classifier of what is released may be guessing "
+            f"({percent(chance)}). Too little is left there, or its training failed: more epochs, or more "
+            "bits of a code, tell which."
         )
         return [words] if names else []
 

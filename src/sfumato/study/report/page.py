@@ -63,21 +63,9 @@ def render(results: Results, *, summary: bool = False, pictures: bool = True) ->
         import markupsafe
 
         from sfumato.study.report import guarantees, sections
-    order = (
-        sections.frontier,
-        sections.accuracy,
-        sections.risk,
-        sections.many,
-        sections.log_rank_privacy,
-        sections.inference,
-        sections.reconstruction,
-        sections.tells,
-        sections.pictures,
-        guarantees.guarantees,
-        guarantees.training,
-        guarantees.full_tables,
-        guarantees.describe_making,
-    )
+    order = [sections.frontier, sections.accuracy, sections.risk, sections.many, sections.log_rank_privacy]
+    order += [sections.inference, sections.reconstruction, sections.tells, sections.pictures]
+    order += [guarantees.guarantees, guarantees.training, guarantees.full_tables, guarantees.describe_making]
     results = results if pictures else results.without_pictures()
     template = _environment().get_template
     common = {
@@ -90,8 +78,10 @@ def render(results: Results, *, summary: bool = False, pictures: bool = True) ->
     }
     made = [section for make in order if (section := make(results))] if not summary else []
     parts = [template(f"{section.name}.html").render(common, **section.values) for section in made]
-    examples = _examples(results)
-    page: str = template("page.html").render(
+    chosen = results.advice.setting and results.advice.setting.protection
+    shown = (each.result.examples for each in results.of("examples") if each.cell.protection == chosen)
+    examples = next(shown, ())
+    return template("page.html").render(  # type: ignore[no-any-return]
         common,
         sections=list(zip(made, map(markupsafe.Markup, parts), strict=True)),
         originals=bool(examples) or any(section.originals for section in made),
@@ -99,7 +89,6 @@ def render(results: Results, *, summary: bool = False, pictures: bool = True) ->
         examples=examples,
         many=None if summary else _many(results),
     )
-    return page
 
 
 @cache
@@ -116,12 +105,6 @@ def _environment() -> Any:
     )
     environment.filters |= {"markup": markupsafe.Markup, "percent": percent, "shown": show}
     return environment
-
-
-def _examples(results: Results) -> tuple[Any, ...]:
-    """Images and their releases by the recommended setting; none without one."""
-    spec = results.advice.setting and results.advice.setting.protection
-    return next((each.result.examples for each in results.of("examples") if each.cell.protection == spec), ())
 
 
 def _many(results: Results) -> Table | None:
