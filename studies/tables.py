@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from itertools import groupby
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from rows import CURE, RESULTS
+from scipy import stats
 
-from results_page.reading import CURE, RESULTS
 from sfumato import protect
 from sfumato.assess.log_rank import normal_anonymity, superior
 from sfumato.dp.audit import round_down
@@ -22,7 +22,9 @@ from sfumato.study.records import read_rows
 
 Row = dict[str, Any]
 Patterns = Mapping[str, Any]  # column -> a value, a pattern of a text, or a list of them
+ANY: Patterns = MappingProxyType({})
 CUTS = ("conv4_2", "conv5_1", "conv6_1", "conv7")
+RISES = 0.005  # of validation accuracy, from which on it is said to rise
 
 
 def at(row: Mapping[str, Any], path: str) -> Any:
@@ -30,7 +32,11 @@ def at(row: Mapping[str, Any], path: str) -> Any:
     if path in row:
         return row[path]
     key, _, rest = path.partition(".")
-    return at(row[key], rest) if rest and isinstance(row.get(key), Mapping) else None
+    inner = row.get(key)
+    if rest and isinstance(inner, list):  # by its number
+        inner = dict(enumerate(inner))
+        return inner.get(int(rest)) if rest.isdigit() else None
+    return at(inner, rest) if rest and isinstance(inner, Mapping) else None
 
 
 def matches(row: Row, where: Patterns) -> bool:
@@ -45,13 +51,13 @@ def _alike(value: Any, wanted: Any) -> bool:
     return fnmatchcase(value, wanted) if texts else bool(value == wanted)
 
 
-def rows(names: Iterable[str], kind: str = "plain", where: Patterns = MappingProxyType({})) -> list[Row]:
+def rows(names: Iterable[str], kind: str = "plain", where: Patterns = ANY) -> list[Row]:
     """The rows of files, by a function of ROWS; `record` is the digest of the record that a row is of."""
-    known = (row for name in names for row in _of_file(RESULTS / f"{name}.jsonl", kind))
+    known = (row for name in names for row in _of_file(name, kind))
     return [row for row in known if matches(row, where)]
 
 
-def column(known: Iterable[Row], path: str, where: Patterns = MappingProxyType({})) -> list[Any]:
+def column(known: Iterable[Row], path: str, where: Patterns = ANY) -> list[Any]:
     """The values of a column in the rows that have it."""
     return [value for row in known if matches(row, where) and (value := at(row, path)) is not None]
 
@@ -72,16 +78,30 @@ def in_words(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def highest(known: Iterable[Row], by: str, of: str) -> str:
-    """The value of one column with the highest mean of another."""
-    means = {name: statistics.mean(column(group, of)) for name, group in grouped(known, [by]).items()}
-    return max(means, key=lambda name: means[name])
+def half_width(values: Sequence[float]) -> float:
+    """Of the 95% interval of a mean, by Student's t; infinite for a single value."""
+    if len(values) < 2:
+        return math.inf
+    quantile = float(stats.t.ppf(0.975, len(values) - 1))
+    return quantile * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def rises(curve: Sequence[float]) -> bool | None:
+    """Whether validation still rose when training ended: in the mean, over the last quarter of its epochs.
+
+    By more than half a point, against the quarter before. None where the curve was not kept, or is of few epochs.
+    """
+    quarter = len(curve) // 4
+    if not quarter:
+        return None
+    before, last = curve[-2 * quarter : -quarter], curve[-quarter:]
+    return sum(last) / quarter - sum(before) / quarter > RISES
 
 
 @cache
-def _of_file(path: Path, kind: str) -> list[Row]:
-    read = ({**row, "record": digest(json.dumps(row, sort_keys=True))} for _, row in read_rows(path, CURE))
-    return list(ROWS[kind](list(read)))
+def _of_file(name: str, kind: str) -> list[Row]:
+    read = read_rows(RESULTS / f"{name}.jsonl", CURE)
+    return list(ROWS[kind]([{**row, "record": digest(json.dumps(row, sort_keys=True))} for _, row in read]))
 
 
 def digest(text: str) -> str:
@@ -97,7 +117,7 @@ def of_study(records: Iterable[Row]) -> Iterator[Row]:
             head = row
             continue
         cell, result = row["cell"], row["result"]
-        svc = next((score for score in result.get("scores", []) if score["classifier"] == "svm"), {})
+        svc: Row = next((score for score in result.get("scores", []) if score["classifier"] == "svm"), {})
         every = 1  # of studies from before there was `cell`
         yield {
             **row, "study": head, "seed": cell["seed"], "learner": cell.get("learner"),
@@ -115,14 +135,11 @@ def of_spec(spec: str, channels: int, cell: int | None) -> Row:
     variant divides its epsilon by their number.
     """
     kind, _, settings = spec.partition(":")
-    parameter = settings.partition("=")[2].partition(",")[0]
-    made: Row = {
-        "protection": spec,
-        "obfuscation": kind,
-        "parameter": float(parameter) if parameter else None,
-    }
-    made["settings"] = dict(each.split("=", 1) for each in settings.split(",") if "=" in each)
-    made["sees"] = "every pixel" if cell == 1 or "cell=" not in settings else "one value a cell"
+    named = dict(each.split("=", 1) for each in settings.split(",") if "=" in each)
+    parameter = next(iter(named.values()), None)
+    made: Row = {"protection": spec, "obfuscation": kind, "settings": named}
+    made["parameter"] = float(parameter) if parameter else None
+    made["sees"] = "every pixel" if cell == 1 or "cell" not in named else "one value a cell"
     if kind == "dp-pix":
         parsed: Any = protect.parse(spec)
         made["noise_epsilon"] = parsed.epsilon / (channels if parsed.variant == "sound" else 1)
@@ -141,18 +158,6 @@ def of_photographs(records: Iterable[Row]) -> Iterator[Row]:
                 }  # fmt: skip
 
 
-def of_characters(records: Iterable[Row]) -> Iterator[Row]:
-    """Networks that were trained on an accelerator: a row for each, with the accuracies of its tests."""
-    for row in records:
-        tests = {test: found[0] for test, found in row["result"].items() if test != "curve"}
-        yield {
-            **row["settings"],
-            **tests,
-            "validation": tuple(row["result"]["curve"]),
-            "record": row["record"],
-        }
-
-
 def of_masks(records: Iterable[Row]) -> Iterator[Row]:
     """What each release of a mask study keeps and leaves, beside what clear images have."""
     for row in records:
@@ -161,15 +166,13 @@ def of_masks(records: Iterable[Row]) -> Iterator[Row]:
             clear, kept = row["settings"]["none"], keep.replace(".", "").isdigit()
             classifier = found.get("classifier-protected") or found["classifier-clean"]
             clean, accuracy = clear["classifier-clean"]["accuracy"], classifier["accuracy"]
-            named = {name: each["top1"] for name, each in found.items() if name.startswith("reidentify")}
+            named = [each["top1"] for name, each in found.items() if name.startswith("reidentify")]
             yield {
                 **found, **{key: row.get(key) for key in ("world", "target", "seed", "released", "record")},
                 "setting": setting, "mask": kind if kept else None, "keep": float(keep) if kept else None,
-                "classical": not (kept or setting.startswith(("none", "shape"))), "accuracy": accuracy,
-                "chance": classifier["chance"], "clean": clean, "kept": accuracy / clean, "images": row.get("images"),
+                "accuracy": accuracy, "chance": classifier["chance"], "clean": clean, "kept": accuracy / clean,
                 "similarity": found.get("face-similarity"), "strangers": clear.get("face-similarity_of_two"),
-                "named": named, "strongest": max(named.values(), default=None),
-                **found.get("world", {}).get(row.get("target"), {}),
+                "strongest": max(named, default=None), **found.get("world", {}).get(row.get("target"), {}),
             }  # fmt: skip
 
 
@@ -184,21 +187,17 @@ def of_equal_accuracy(records: Iterable[Row]) -> Iterator[Row]:
             point = points.setdefault((step, row["seed"]), {}).setdefault(row["parameter"], {"record": ""})
             point |= {**row["result"], "record": point["record"] + row["record"]}
     for (step, seed), of in points.items():
+        others = points["no", seed]
+        plain = sorted((each["accuracy"], each["face-similarity"]) for each in others.values())
+        accuracies, similarities = ([pair[of] for pair in plain] for of in (0, 1))
         for keep, point in of.items() if step == "yes" else ():
-            plain = sorted(
-                (each["accuracy"], each["face-similarity"]) for each in points["no", seed].values()
-            )
-            about = {"keep": keep, "seed": seed, "accuracy": point["accuracy"], "least": plain[0][0]}
-            about |= {
-                "strangers": point["face-similarity_of_two"],
-                "at_its_share": points["no", seed][keep]["face-similarity"],
-            }
-            alike = {
-                "with": point["face-similarity"],
-                "without": float(np.interp(point["accuracy"], *zip(*plain, strict=True))),
-            }
-            for name, similarity in alike.items():
-                yield {**about, "step": name, "similarity": similarity, "record": point["record"]}
+            without = float(np.interp(point["accuracy"], accuracies, similarities))
+            for name, similarity in {"with": point["face-similarity"], "without": without}.items():
+                yield {
+                    "keep": keep, "seed": seed, "strangers": point["face-similarity_of_two"], "step": name,
+                    "at_its_share": others[keep]["face-similarity"], "similarity": similarity,
+                    "record": point["record"],
+                }  # fmt: skip
 
 
 def of_features(records: Iterable[Row]) -> Iterator[Row]:
@@ -226,7 +225,7 @@ def _world(row: Row) -> str:
 
 
 def _accuracy(point: Row) -> float:
-    return statistics.mean(point["accuracies"].values())
+    return float(statistics.mean(point["accuracies"].values()))
 
 
 def _worst(point: Row) -> Row:
@@ -241,15 +240,12 @@ def of_points(records: Iterable[Row]) -> Iterator[Row]:
         most = max(point["ratio"] for point in row["curve"])
         for point, release in points:
             worst = _worst(point)
-            as_it_is = release == "as it is"
-            noise = {0: "none", most: "most"}.get(point["ratio"], "some") if as_it_is else None
-            most_named = max(1 - each["beyond"]["1"] for each in point["adversaries"].values())
-            counted = worst["beyond"].get(str(worst["identities"] // 10))
+            noise = {0: "none", most: "most"}.get(point["ratio"], "some") if release == "as it is" else None
             yield {
-                **row, **row["part"], **worst, **point, "world": _world(row), "release": release, "first": 1 - worst["beyond"]["1"], "most_named": most_named,
-                "noise": noise, "inversion": row.get("inversion") if noise == "none" else None,
-                "rank": worst["mean"], "accuracy": _accuracy(point), "tenth": worst.get("beyond_a_tenth", counted),
-                "nearest": point["adversaries"]["density"].get("nearest_neighbour_error"),
+                **row, **row["part"], **worst, **point, "world": _world(row), "release": release, "noise": noise,
+                "first": 1 - worst["beyond"]["1"], "rank": worst["mean"], "accuracy": _accuracy(point),
+                "most_named": max(1 - each["beyond"]["1"] for each in point["adversaries"].values()),
+                "inversion": row.get("inversion") if noise == "none" else None,
             }  # fmt: skip
 
 
@@ -271,14 +267,6 @@ def of_cuts(records: Iterable[Row]) -> Iterator[Row]:
         yield from ({**cost, "threads": row["threads"], "record": row["record"]} for cost in row["costs"])
 
 
-def of_meta(records: Iterable[Row]) -> Iterator[Row]:
-    """Private meta-trainings at equal proved bounds: the policy and, if it is not the usual one, the norm it starts from."""
-    for row in (row for row in records if row["about"].get("regime")):
-        kind, _, start = row["about"]["policy"].partition(", ")
-        start = start.removeprefix("from ").removeprefix("C ")
-        yield {**row, **row["about"], "kind": kind, "start": start, "privacy": row["card"]["privacy"]}
-
-
 def of_inner(records: Iterable[Row], *, stated: bool = True) -> Iterator[Row]:
     """Whole meta-trainings with noise inside, and what they spent by the paper's accounting, of what they state.
 
@@ -288,16 +276,18 @@ def of_inner(records: Iterable[Row], *, stated: bool = True) -> Iterator[Row]:
     known = [row for row in records if (row["epsilon"] is not None) == stated]
     most = max(row["steps"] for row in known)
     whole = [row for row in known if row["steps"] == most]
-    for rows in grouped(whole, ["algorithm", "shot", "epsilon", "multiplier", "network"]).values():
-        norms = grouped([row for row in rows if row["policy"].startswith("fixed at ")], ["policy"])
-        seeds = set.intersection(*({row["seed"] for row in group} for group in norms.values()))
-        best = highest(
-            [row for group in norms.values() for row in group if row["seed"] in seeds], "policy", "validation"
-        )
-        for row in rows:
-            spent = round(row["noise"]["conditional"]["gdp"] / row["epsilon"], 2) if stated else None
+    for group in grouped(whole, ["algorithm", "shot", "epsilon", "multiplier", "network"]).values():
+        norms = grouped([row for row in group if row["policy"].startswith("fixed at ")], ["policy"])
+        seeds = set.intersection(*({row["seed"] for row in each} for each in norms.values()))
+        means = {
+            policy: statistics.mean(row["validation"] for row in each if row["seed"] in seeds)
+            for policy, each in norms.items()
+        }
+        best = max(means, key=lambda policy: means[policy])
+        for row in group:
             yield {
-                **row, "validation": (*row["on_the_way"], row["validation"]), "spent": spent,
+                **row, "validation": (*row["on_the_way"], row["validation"]),
+                "spent": round(row["noise"]["conditional"]["gdp"] / row["epsilon"], 2) if stated else None,
                 "first": row["norms"][0], "last": row["norms"][-1],
                 "role": "best fixed" if row["policy"] == best else row["policy"],
             }  # fmt: skip
@@ -309,10 +299,10 @@ def of_agreement(records: Iterable[Row]) -> Iterator[Row]:
     Judges are `reliable` in a data set if their agreement with themselves is above 0 with its interval. Of trainings on
     an accelerator, which have no rows with names, there is one after each tenth of their epochs.
     """
-    rows = list(records)
-    known = {row.get("row"): row for row in rows}
+    listed = list(records)
+    known = {row.get("row"): row for row in listed}
     if "agreement" not in known:
-        yield from _of_trainings(rows)
+        yield from _of_trainings(listed)
         return
     agreement = known["agreement"]
     for name, table in agreement["tables"].items():
@@ -342,58 +332,8 @@ def _of_trainings(records: Sequence[Row]) -> Iterator[Row]:
                 yield {
                     **settings, "table": table, "measure": f"semsim, {settings['network']}", "epochs": epochs,
                     "kendall": statistics.mean(of[epochs]["kendall"][table] for of in tenths),
-                    "loss": statistics.mean(of[epochs]["loss"] for of in tenths),
-                    **{key: result["known"][key] for key in ("originals", "reconstructions")},
-                    "annotators": result["annotators"], "record": "".join(line["record"] for line in group),
-                }  # fmt: skip
-
-
-def of_victims(records: Iterable[Row]) -> Iterator[Row]:
-    """Attacked models: how much judges recognise of what is rebuilt, and what measures say of it."""
-    for row in (row for row in records if "attack" in row):
-        for victim, found in row["victims"].items():
-            yield {
-                **found["scores"], "attack": row["attack"], "victim": victim, "record": row["record"],
-                "data": row["row"].removesuffix(f"-{row['attack']}"), "recognised": found["recognised"] / found["items"],
-            }  # fmt: skip
-
-
-def of_inversion(records: Iterable[Row]) -> Iterator[Row]:
-    """Images rebuilt of gradients, a row each: by attack, by number of steps, or by defence and the strongest adversary
-    of those who know of it, and of those who do not."""
-    for row in records:
-        name, victim = row["row"], row.get("victim") or {}
-        network = " ".join(filter(None, (victim.get("network"), row.get("state"))))
-        runs = [(row, {"attack": name})] if "psnr" in row else []
-        runs += [
-            (point, {"curve": network, "steps": int(steps)}) for steps, point in row.get("points", {}).items()
-        ]
-        for adversary in {attack["adversary"] for attack in row.get("attacks", [])}:
-            own = (attack for attack in row["attacks"] if attack["adversary"] == adversary)
-            about = {"defence": row["defence"], "adversary": adversary}
-            runs.append((max(own, key=lambda attack: attack["mean_psnr"]), about))
-        for run, about in runs:
-            ssims = run.get("ssim") or [None] * len(run["psnr"])
-            for image, (psnr, ssim) in enumerate(zip(run["psnr"], ssims, strict=True)):
-                yield {
-                    **about, "network": network, "image": image, "psnr": psnr, "ssim": ssim, "record": row["record"],
-                    "median": row.get("median_psnr"), "weight": row.get("chosen", {}).get("total_variation"),
-                    "images": len(run["psnr"]), "core": row["seconds"]["processor"] / 60,
-                }  # fmt: skip
-
-
-def of_updates(records: Iterable[Row]) -> Iterator[Row]:
-    """What a federated client sends, a row each: the shares of its images that come back."""
-    for row in records:
-        for name, cell in row["cells"].items() if row["row"] != "spear" else ():
-            for client in cell.get("clients", [cell]):
-                shares = {of: client[of] / client["images"] for of in ("labels_right", "exact", "searched")}
-                yield {
-                    "where": row["row"], "data": cell.get("data") or ("lfw" if name.startswith("lfw") else "cifar10"),
-                    "images": 1, **cell.get("training", {}), **{key: cell.get(key) for key in ("network", "private")},
-                    "batch": cell.get("batch") or cell["training"]["batch"], **shares, "bound": client["bound"],
-                    "steps": cell.get("steps") or cell["training"]["steps"], "record": row["record"],
-                    "psnr": statistics.mean(client["psnr"]) if client["psnr"] else None,
+                    "originals": result["known"]["originals"], "annotators": result["annotators"],
+                    "record": "".join(line["record"] for line in group),
                 }  # fmt: skip
 
 
@@ -409,19 +349,14 @@ ROWS: dict[str, Callable[[Iterable[Row]], Iterator[Row]]] = {
     "plain": iter,
     "study": of_study,
     "photographs": of_photographs,
-    "characters": of_characters,
     "masks": of_masks,
     "equal accuracy": of_equal_accuracy,
     "features": of_features,
     "points": of_points,
     "ranks": of_ranks,
     "cuts": of_cuts,
-    "meta": of_meta,
     "inner": of_inner,
     "less noise": partial(of_inner, stated=False),
     "agreement": of_agreement,
-    "victims": of_victims,
-    "inversion": of_inversion,
-    "updates": of_updates,
     "audits": of_audits,
 }
