@@ -19,7 +19,7 @@ from tests.study.test_recommend import (
     small_study,
 )
 
-from sfumato.study.choose.figures import Estimate, interval_of, over_folds, over_seeds
+from sfumato.study.choose.figures import Estimate, interval_of
 from sfumato.study.choose.recommend import least_useful, nothing_to_keep
 from sfumato.study.choose.results import Results
 
@@ -236,33 +236,36 @@ def test_a_learner_that_knows_the_classes_counts_where_all_learners_do():
 
 # Folds
 
+SEEDS, FOLDS = (Results(small_study(), []) for _ in range(2))
+FOLDS.folds = True
+
 
 def test_folds_of_images_are_one_share_of_all_of_them():
-    made = over_folds([(0.5, 0.4, 0.6), (1.0, 0.9, 1.0)], [10, 30])
+    made = FOLDS.together([(0.5, 0.4, 0.6), (1.0, 0.9, 1.0)], [10, 30])
     interval = binomtest(35, 40).proportion_ci(0.95, method="wilson")
     assert made == Estimate(35 / 40, pytest.approx(interval.low), pytest.approx(interval.high), 1)
 
 
 def test_folds_of_means_have_the_interval_of_independent_ones():
     """The half-width of a mean of two: the root of both squares, over two; within 0 and 1."""
-    made = over_folds([(0.5, 0.3, 0.6), (0.7, 0.6, 0.8)], [])
+    made = FOLDS.together([(0.5, 0.3, 0.6), (0.7, 0.6, 0.8)], [])
     half = math.hypot(0.2, 0.1) / 2
     assert made == Estimate(pytest.approx(0.6), pytest.approx(0.6 - half), pytest.approx(0.6 + half), 1)
-    wide = over_folds([(0.0, 0.0, 0.9), (1.0, 0.1, 1.0)], [5, None])
+    wide = FOLDS.together([(0.0, 0.0, 0.9), (1.0, 0.1, 1.0)], [5, None])
     assert (wide.low, wide.high) == (0, 1)
 
 
 def test_seeds_that_are_no_folds_keep_their_lowest_and_highest():
-    made = over_seeds([(0.5, 0.4, 0.6), (1.0, 0.9, 1.0)])
+    made = SEEDS.together([(0.5, 0.4, 0.6), (1.0, 0.9, 1.0)], [])
     assert made == Estimate(0.75, 0.5, 1.0, 2)
-    assert over_seeds([(0.5, 0.4, 0.6)]) == Estimate(0.5, 0.4, 0.6, 1)
+    assert SEEDS.together([(0.5, 0.4, 0.6)], []) == Estimate(0.5, 0.4, 0.6, 1)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
 def test_the_mean_over_seeds_lies_in_its_interval_whatever_is_rounded(shares: list[float]):
-    made = over_seeds([(share, 0.0, 1.0) for share in shares[:1] * 3 + shares])
+    made = SEEDS.together([(share, 0.0, 1.0) for share in shares[:1] * 3 + shares], [])
     assert made.low <= made.value <= made.high
-    same = over_seeds([(shares[0], 0.0, 1.0)] * 3)
+    same = SEEDS.together([(shares[0], 0.0, 1.0)] * 3, [])
     assert same.low == same.value == same.high == shares[0]
 
 

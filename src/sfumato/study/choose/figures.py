@@ -185,13 +185,10 @@ class Figures:
         self.bound: float | None = asked.get("reidentification_at_most")
         self.bounds: dict[str, float] = asked.get("inference_at_most") or {}  # of attributes
         self.releases = int(asked.get("releases", 1))  # of one person, from which the bound is to be kept
-        self._by_kind: dict[str, list[Record]] = defaultdict(list)
-        for record in self.records:
-            self._by_kind[record.kind].append(record)
 
     def of(self, kind: str) -> list[Record]:
         """The records of one kind, in the order of the cells."""
-        return self._by_kind.get(kind, [])
+        return [record for record in self.records if record.kind == kind]
 
     def group(self, kind: str) -> dict[Pair, list[Any]]:
         """The results of one kind, one a seed, by protection and its learner, attack or view, if any."""
@@ -401,8 +398,23 @@ class Figures:
     def together(
         self, intervals: Sequence[tuple[float, float, float]], trials: Sequence[int | None]
     ) -> Estimate:
-        """Joins seeds: see `over_seeds`; folds, each with other images or None for means, are one share."""
-        return over_folds(intervals, trials) if self.folds else over_seeds(intervals)
+        """For one seed its own interval; for several their mean, with the lowest and the highest of them.
+
+        Folds are one share of all images, which `trials` counts; or the mean of what is independent, if it
+        has None for one of them.
+        """
+        shares = [value for value, _, _ in intervals]
+        if not self.folds:
+            # Not fmean, whose rounding may take the mean of equal numbers out of their interval.
+            several = Estimate(statistics.mean(shares), min(shares), max(shares), len(shares))
+            return several if len(shares) > 1 else Estimate(*intervals[0], seeds=1)
+        counts = [count for count in trials if count is not None]
+        if len(counts) == len(intervals):
+            right = sum(value * count for value, count in zip(shares, counts, strict=True))
+            return Estimate(right / sum(counts), *wilson(right, sum(counts)), seeds=1)
+        mean, ends = statistics.fmean(shares), (max(high - of, of - low) for of, low, high in intervals)
+        half = math.hypot(*ends) / len(shares)
+        return Estimate(mean, max(0.0, mean - half), min(1.0, mean + half), seeds=1)
 
 
 def is_known(entry: Mapping[str, Any]) -> bool:
@@ -436,26 +448,6 @@ def hits_of_rates(rates: Sequence[float], tries: Sequence[int]) -> Hits:
     """For one seed, as the share and the number of each person's probes."""
     hits = tuple(rate * count for rate, count in zip(rates, tries, strict=True))
     return Hits(hits, tuple(map(float, tries)), seeds=1)
-
-
-def over_seeds(intervals: Sequence[tuple[float, float, float]]) -> Estimate:
-    """For one seed its own interval; for several their mean, with the lowest and the highest of them."""
-    if len(intervals) == 1:
-        return Estimate(*intervals[0], seeds=1)
-    middles = [value for value, _, _ in intervals]
-    # Not fmean, whose rounding may take the mean of equal numbers out of their interval.
-    return Estimate(statistics.mean(middles), min(middles), max(middles), len(middles))
-
-
-def over_folds(intervals: Sequence[tuple[float, float, float]], trials: Sequence[int | None]) -> Estimate:
-    """One share of all images; or the mean of what is independent, if a fold does not count its images."""
-    counts = [count for count in trials if count is not None]
-    if len(counts) == len(intervals):
-        right = sum(value * count for (value, _, _), count in zip(intervals, counts, strict=True))
-        return Estimate(right / sum(counts), *wilson(right, sum(counts)), seeds=1)
-    mean = statistics.fmean(value for value, _, _ in intervals)
-    half = math.hypot(*(max(high - value, value - low) for value, low, high in intervals)) / len(intervals)
-    return Estimate(mean, max(0.0, mean - half), min(1.0, mean + half), seeds=1)
 
 
 def mandatory_attacks(protection: str) -> list[str]:
