@@ -109,15 +109,6 @@ def test_a_setting_is_chosen_by_its_strongest_adversary_on_the_half_that_chooses
     assert (accuracy.value, risk.top1.value) == (0.95, pytest.approx(0.04))
 
 
-def test_what_would_show_a_bound_is_said_where_it_is_missed():
-    study = small_study("blur:radius=3")
-    kept = Results(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.03)]).advice
-    assert not any(line.startswith("What would show it") for line in kept.sentences)
-    missed = Results(study, [*CLEAR, *apart("blur:radius=3", accuracies=(0.9, 0.9), hits=(30, 30))]).advice
-    (words,) = (line for line in missed.sentences if line.startswith("What would show it"))
-    assert "test people in place of 100, if adversaries stay right 30.0 times as often as a guess" in words
-
-
 def test_outputs_that_are_counted_show_a_bound_among_enough_people():
     study = small_study("code:bits=5")
     proof = proved_record("code:bits=5", {"candidates": 100, "at_most": 0.32})

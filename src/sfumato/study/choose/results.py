@@ -97,9 +97,8 @@ def next_commands(directory: Path, results: Results, *, artefacts: Path | None =
     """A line for the device, one for the cloud and one for queries; fewer if the files are gone.
 
     A setting that holds only if queries are looked up begins with the query, and no line sends others. Each
-    line of a setting that is not recommended, but the nearest, says so, in a shell comment. It copies the
-    few-shot model of the setting, if there is one; see lab.keep_recommended. `artefacts` is the folder of
-    trained protections, if it is not that of the run.
+    line of the nearest, which is not recommended, says so in a shell comment. It copies the few-shot model
+    of the setting; see lab.keep_recommended. `artefacts`: the folder of trained protections, if elsewhere.
     """
     from sfumato.study.lab.lab import keep_recommended  # it needs PyTorch, which reports do without
 

@@ -22,8 +22,8 @@ def write(
     It removes a table of an earlier report that has no rows now. A study with `vary` has a page for each
     combination of its values, see `page_of`; its tables have them as their first columns.
     A file of rows has its report in a folder of its name beside it. `every` holds the results, if they are
-    read already. Without `pictures` the page shows no images; the records keep them. It raises DataError as
-    load does, and MissingExtraError without matplotlib or Jinja2.
+    read already; without `pictures` the page shows no images. It raises DataError as load does, and
+    MissingExtraError without matplotlib or Jinja2.
     """
     every = load_all(directory) if every is None else every
     directory = Path(directory)
