@@ -4,6 +4,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from sfumato.dp.guarantee import round_up
@@ -15,7 +16,6 @@ from sfumato.study.choose.results import Results
 from sfumato.study.measure.results import Proved
 from sfumato.study.records import Record
 from sfumato.study.report.tables import (
-    DASH,
     Column,
     Section,
     Value,
@@ -42,70 +42,65 @@ Entries = list[tuple[str, str]]  # names and values
 
 
 def guarantees(results: Results) -> Section | None:
-    """The proofs for releases, a row for each protection with a recorded one; None if there is none."""
+    """The proofs for releases, a row for each protection with a recorded one."""
     proofs, releases = results.proofs, results.releases
     specs = [spec for spec in results.study["protections"] if spec in proofs]
     if not specs:
         return None
     named = results.of("proved")  # some kept records have a proof without them, and say nothing of naming
-    candidates = sorted({count for record in named for count in record.result.asked})
     judges = {spec: _judges(proofs[spec]) for spec in specs}
     judged = not named or any(any(both) for both in judges.values())
     many = {spec: _after_many(proofs[spec], releases) for spec in specs}
     ranks = {spec: _ranks(proofs[spec], releases) for spec in specs}
     assumed = {each: ASSUMED[each] for spec in specs for each in (*many[spec], *ranks[spec][1])}
     ranked = any(least for least, _ in ranks.values())
-    columns = [
-        Column("what leaves of an image", number=False),
-        Column("proved", number=False, wide=True),
-        *([Column("judge of two images that differ in those pixels")] * judged),
-        *([Column("judge of any two images")] * judged),
-        *(Column(f"named among {count:,}") for count in candidates),
-        *(
-            [Column(f"named among {AMONG:,} after {releases} releases", number=False, wide=True)]
-            if assumed
-            else []
-        ),
-        *([Column("log-rank privacy")] * ranked),
-    ]
 
-    def row(spec: str) -> list[Any]:
+    def judge(at: int, spec: str) -> str:
+        return f"≤ {judges[spec][at]}" if judges[spec][at] else "nothing"
+
+    def after(spec: str) -> str:
+        return "; ".join(f"≤ {chance} ({each})" for each, chance in many[spec].items()) or "nothing"
+
+    def rank(spec: str) -> str:
         least, of_many = ranks[spec]
-        after = "".join(f"; after {releases} ≥ {rank} ({each})" for each, rank in of_many.items())
-        known = "; ".join(f"≤ {chance} ({each})" for each, chance in many[spec].items())
-        return [
-            spec,
-            *_release_and_proof(proofs[spec]),
-            *([f"≤ {judge}" if judge else "nothing" for judge in judges[spec]] if judged else []),
-            *(_naming(proofs[spec], count) for count in candidates),
-            *([known or "nothing"] if assumed else []),
-            *([(f"≥ {least}" if least else "nothing") + after] * ranked),
-        ]
+        known = [f"after {releases} ≥ {rank} ({each})" for each, rank in of_many.items()]
+        return "; ".join([f"≥ {least}" if least else "nothing", *known])
 
-    table = settings_table(
-        "guarantees",
-        "What leaves the device for each image, and what is proved about it",
-        columns,
-        map(row, specs),
-        style="guarantees",
-    )
+    columns = [
+        Column("what leaves of an image", lambda spec: _release(proofs[spec]), number=False),
+        Column("proved", lambda spec: _proof(proofs[spec]), number=False, wide=True),
+    ]
+    if judged:
+        of = "two images that differ in those pixels", "any two images"
+        columns += [Column(f"judge of {two}", partial(judge, at)) for at, two in enumerate(of)]
+    columns += [
+        Column(f"named among {count:,}", lambda spec, count=count: _naming(proofs[spec], count))
+        for count in sorted({count for record in named for count in record.result.asked})
+    ]
+    if assumed:
+        columns.append(
+            Column(f"named among {AMONG:,} after {releases} releases", after, number=False, wide=True)
+        )
+    if ranked:
+        columns.append(Column("log-rank privacy", rank))
+    table = settings_table("guarantees", specs, columns, style="guarantees")
     values = {"named": bool(named), "judged": judged, "assumed": assumed, "ranked": ranked, "table": table}
     return Section("guarantees", "What each setting guarantees", values, "Guarantees")
 
 
-def _release_and_proof(proof: Proved) -> tuple[Value, Value]:
+def _release(proof: Proved) -> Value:
     size, outputs = proof.bytes_per_image, proof.outputs
     sized = "" if size is None else f", {size:,} byte{'s' * (size != 1)}"
-    different = () if outputs is None else (f"{outputs:,} different ones",)
+    return Value(f"{proof.release}{sized}", () if outputs is None else (f"{outputs:,} different ones",))
+
+
+def _proof(proof: Proved) -> Value:
     text, source = "Nothing is proved", None
     if proof.guarantee:
         text, source = proof.guarantee.text, proof.guarantee.source
     elif any(naming.at_most < 1 for naming in proof.naming):
         text, source = "About naming only", proof.naming[0].source
-    return (
-        Value(f"{proof.release}{sized}", different),
-        Value(text[:1].upper() + text[1:], (source,) if source else ()),
-    )
+    return Value(text[:1].upper() + text[1:], (source,) if source else ())
 
 
 def _judges(proof: Proved) -> tuple[str | None, str | None]:
@@ -178,10 +173,7 @@ def success_of_judge(definition: str | None, value: float | None) -> str | None:
 
 
 def training(results: Results) -> Section | None:
-    """The promises of meta-learned models to their training images; None without such models.
-
-    Models that promise the same stand together.
-    """
+    """The promises of meta-learned models to their training images; models that promise the same together."""
     order = {spec: number for number, spec in enumerate(results.study["protections"])}
     models = [record for record in results.of("accuracy") if record.result.privacy]
     if not models:
@@ -195,77 +187,61 @@ def training(results: Results) -> Section | None:
             spent[record.cell.seed].append((promise.epsilon, promise.delta))
     promising = [record for group in groups.values() for record in group]
     overlap = any("image_epsilon" in each.result.privacy.model_fields_set for each in promising)
-    columns = [
-        *([Column("seed")] * results.is_repeated),
-        Column("clipping", number=False),
-        Column("ε by PLD, the bound"),
-        *([Column("ε of an image, a bound")] * overlap),
-        Column("ε by RDP, a looser bound"),
-        Column("ε by GDP, an approximation"),
-        Column("δ"),
-        Column("accuracy"),
-    ]
 
-    def row(record: Record) -> list[Any]:
+    def bound(name: str, otherwise: str) -> Callable[[Record], str]:
         """Bounds are rounded up."""
+
+        def shown(record: Record) -> str:
+            value = getattr(record.result.privacy, name)
+            return otherwise if value is None else round_up(value)
+
+        return shown
+
+    def epsilon(record: Record) -> Value:
         promise = record.result.privacy
-        image = "–"
-        if "image_epsilon" in promise.model_fields_set:  # an infinite one is recorded as null
-            image = _bound(promise.image_epsilon, "no bound")
         hypothetical = promise.epsilon_if_the_norm_were_public if promise.epsilon is None else None
         public = () if hypothetical is None else (f"{round_up(hypothetical)} if its norm were public",)
-        gdp = promise.gdp_approximation
-        return [
-            record.cell.protection,
-            *([str(record.cell.seed)] * results.is_repeated),
-            promise.clipping,
-            Value(_bound(promise.epsilon, "nothing is promised"), public),
-            *([image] * overlap),
-            _bound(promise.rdp, "–"),
-            DASH if gdp is None else f"{gdp:.3g}",
-            round_up(promise.delta),
-            show_estimate(Estimate(*interval_of(record.result), seeds=1)),
-        ]
+        return Value(bound("epsilon", "nothing is promised")(record), public)
 
-    table = settings_table(
-        "training",
-        "What training cost the tasks that it learned from. Small numbers beside the accuracy are its 95% "
-        "interval in percent.",
-        columns,
-        map(row, promising),
-    )
+    def image(record: Record) -> str:
+        has_one = "image_epsilon" in record.result.privacy.model_fields_set  # an infinite one is null
+        return bound("image_epsilon", "no bound" if has_one else "–")(record)
+
+    def gdp(record: Record) -> str:
+        value = record.result.privacy.gdp_approximation
+        return "–" if value is None else f"{value:.3g}"
+
+    columns = [
+        *([Column("seed", lambda record: str(record.cell.seed))] * results.is_repeated),
+        Column("clipping", lambda record: record.result.privacy.clipping, number=False),
+        Column("ε by PLD, the bound", epsilon),
+        *([Column("ε of an image, a bound", image)] * overlap),
+        Column("ε by RDP, a looser bound", bound("rdp", "–")),
+        Column("ε by GDP, an approximation", gdp),
+        Column("δ", bound("delta", "–")),
+        Column("accuracy", lambda record: show_estimate(Estimate(*interval_of(record.result), seeds=1))),
+    ]
     values = {
         # (the unit, the exceptions, the cells of both), in the order of the study.
-        "groups": [
-            (unit, list(not_covered), [record.cell for record in alike])
-            for (unit, not_covered), alike in groups.items()
-        ],
-        "table": table,
-        "together": _together(list(spent.values())),
+        "groups": [(*promise, [record.cell for record in alike]) for promise, alike in groups.items()],
+        "table": settings_table(
+            "training", promising, columns, setting=lambda record: record.cell.protection
+        ),
+        "together": _sum(list(spent.values())),
     }
     return Section("training", "Privacy of training", values)
 
 
-def _bound(value: float | None, otherwise: str) -> str:
-    return otherwise if value is None else round_up(value)
-
-
-def _together(spent: Sequence[Sequence[tuple[float | None, float]]]) -> tuple[str, str] | None:
+def _sum(spent: Sequence[Sequence[tuple[float | None, float]]]) -> tuple[str, ...] | None:
     """ε and δ of all models of one seed, which are trained on one pool, by basic composition.
 
-    None for one model, or if one promises nothing.
-
-    Args:
-        spent: ε and δ of the models of each seed.
+    Takes ε and δ of the models of each seed. None for one model, or if one promises nothing.
     """
     several = any(len(models) > 1 for models in spent)
     if not several or any(epsilon is None for models in spent for epsilon, _ in models):
         return None
-    sums = [
-        (sum(epsilon or 0 for epsilon, _ in models), sum(delta for _, delta in models)) for models in spent
-    ]
-    epsilon, delta = (round_up(max(values)) for values in zip(*sums, strict=True))
-    return epsilon, delta
+    sums = [[sum(each or 0 for each in values) for values in zip(*models, strict=True)] for models in spent]
+    return tuple(round_up(max(values)) for values in zip(*sums, strict=True))
 
 
 def full_tables(results: Results) -> Section:
