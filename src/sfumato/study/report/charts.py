@@ -11,9 +11,9 @@ import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import cycle, pairwise, product
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,6 @@ from sfumato.study.vocabulary import (
     LEARNERS,
     SPARE_LOOKS,
     Look,
-    ProtectionWords,
     words_of,
 )
 
@@ -93,11 +92,7 @@ class Chart:
     series: tuple[str, ...] = ()
 
 
-@contextmanager
-def style() -> Iterator[None]:
-    """The style of figures."""
-    with matplotlib.rc_context(_STYLE):
-        yield
+style = partial(matplotlib.rc_context, _STYLE)  # of figures, as a context
 
 
 def axes_of(width: float, height: float, *, fit: bool = False) -> tuple[Any, Any]:
@@ -143,25 +138,19 @@ def _mark(look: Look) -> dict[str, Any]:
     }
 
 
-def _errors(
-    axes: Any,
-    xs: Sequence[float],
-    ys: Sequence[Estimate],
-    look: Look,
-    *,
-    line: bool = False,
-    across: Sequence[Estimate] | None = None,
-) -> None:
-    """Points with the intervals of their numbers; `across` gives intervals along the horizontal axis."""
+def _errors(axes: Any, points: Iterable[tuple[Any, Estimate]], look: Look, *, line: bool = False) -> None:
+    """Points with the intervals of their numbers, also along the horizontal axis if estimates stand there."""
+    xs, ys = zip(*points, strict=True)
+    both = isinstance(xs[0], Estimate)
 
     def reach(estimates: Sequence[Estimate]) -> list[list[float]]:
         return [[e.value - e.low for e in estimates], [e.high - e.value for e in estimates]]
 
     axes.errorbar(
-        xs,
-        [estimate.value for estimate in ys],
+        [x.value for x in xs] if both else xs,
+        [y.value for y in ys],
         yerr=reach(ys),
-        xerr=reach(across) if across else None,
+        xerr=reach(xs) if both else None,
         color=look.colour,
         linestyle=look.line if line else "",
         **_mark(look),
@@ -170,6 +159,17 @@ def _errors(
         capthick=0.9,
         zorder=3,
     )
+
+
+@contextmanager
+def _frame(width: float, height: float, x: str, y: str, *, fit: bool = False) -> Iterator[tuple[Any, Any]]:
+    """A figure in the style of all, and its axes with these names; upright stand shares."""
+    with style():
+        figure, axes = axes_of(width, height, fit=fit)
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        axes.yaxis.set_major_formatter(_percent_tick)
+        yield figure, axes
 
 
 def _percent_tick(value: float, _: int) -> str:
@@ -181,19 +181,12 @@ def _percent_tick(value: float, _: int) -> str:
 
 @dataclass(frozen=True)
 class Family:
-    """The settings of a study that share a protection, and the parameters that distinguish them.
+    """The settings of a study that share a protection, and the parameters that distinguish them."""
 
-    Attributes:
-        name: of the protection, such as "dp-pix".
-        specs: its settings, in the order of the study.
-        varying: the parameters that differ between them.
-        fixed: the others, as "epsilon = 3".
-    """
-
-    name: str
-    specs: tuple[str, ...]
-    varying: tuple[str, ...]
-    fixed: str
+    name: str  # of the protection, such as "dp-pix"
+    specs: tuple[str, ...]  # its settings, in the order of the study
+    varying: tuple[str, ...]  # the parameters that differ between them
+    fixed: str  # the others, as "epsilon = 3"
 
     @classmethod
     def of(cls, name: str, protections: Iterable[str]) -> "Family":
@@ -212,13 +205,12 @@ class Family:
     @property
     def title(self) -> str:
         """ "DP-Pix (epsilon = 3)"."""
-        title = self._words.title
-        return f"{title} ({self.fixed})" if self.fixed else title
+        return words_of(self.name).title + (f" ({self.fixed})" if self.fixed else "")
 
     @property
     def axis(self) -> str:
         """The name of the horizontal axis, with its unit."""
-        return ", ".join(self._words.axes.get(key, key) for key in self.varying)
+        return ", ".join(words_of(self.name).axes.get(key, key) for key in self.varying)
 
     @property
     def is_scale(self) -> bool:
@@ -230,13 +222,9 @@ class Family:
         """ "DP-Pix (epsilon = 3), by side of a cell b (pixels)"."""
         return f"{self.title}, by {self.axis}" if self.axis else self.title
 
-    @property
-    def _words(self) -> ProtectionWords:
-        return words_of(self.name)
-
     def label(self, spec: str) -> str:
         """The label of a setting within its family: "4", or "4, 3" if two parameters vary."""
-        values = {**self._words.defaults, **parameters(spec)}
+        values = {**words_of(self.name).defaults, **parameters(spec)}
         if self.varying and not values.keys() & set(self.varying):
             return "default"
         # A path is clear by its name, and the tables have all of it.
@@ -250,12 +238,8 @@ class Family:
         A single varying number is an axis; anything else is a row of places.
         """
         if len(self.varying) == 1:
-            try:
-                values = [float(self.label(spec)) for spec in self.specs]
-            except ValueError:
-                pass
-            else:
-                return values, True
+            with suppress(ValueError):
+                return [float(self.label(spec)) for spec in self.specs], True
         return [float(place) for place in range(len(self.specs))], False
 
 
@@ -299,20 +283,18 @@ def frontier_chart(results: Results, settings: Sequence[Setting], title: str) ->
         mark = look[name] if setting.complete else replace(look[name], fill="none")
         is_chosen = chosen is not None and chosen.protection == spec
         drawn.append((risk, accuracy, mark, label or spec, _RING / 2 if is_chosen else RADIUS))
-    with style():
-        figure, axes = axes_of(4.4, 3.7)
-        best = sorted((risk.value, accuracy.value) for each, risk, accuracy in points if each.on_frontier)
-        lines: list[_Line] = []
-        for (x, y), (next_x, next_y) in pairwise(best):
-            lines += [(x, y, next_x, y), (next_x, y, next_x, next_y)]
+    best = sorted((risk.value, accuracy.value) for each, risk, accuracy in points if each.on_frontier)
+    lines: list[_Line] = []
+    for (x, y), (next_x, next_y) in pairwise(best):
+        lines += [(x, y, next_x, y), (next_x, y, next_x, next_y)]
+    names = "strongest re-identification (lower is better)", "best accuracy (higher is better)"
+    with _frame(4.4, 3.7, *names) as (figure, axes):
         if best:  # a step: nothing was measured between two settings, so that the left one holds
             axes.step(*zip(*best, strict=True), where="post", color=GREY, linewidth=1.1, alpha=0.8, zorder=1)
         if chosen and chosen.risk and chosen.accuracy:
             at = (chosen.risk.top1.value, chosen.accuracy.value)
             ring = {"markersize": _RING, "markerfacecolor": "none", "markeredgecolor": BLACK, "zorder": 5}
             axes.plot(*at, "o", clip_on=False, **ring)
-        axes.set_xlabel("strongest re-identification (lower is better)")
-        axes.set_ylabel("best accuracy (higher is better)")
         axes.xaxis.set_major_formatter(_percent_tick)
         axes.set_xlim(0, max(bound or 0, *(risk.high for _, risk, _ in points)) * 1.06)
         low, high = min(each.low for *_, each in points), max(each.high for *_, each in points)
@@ -333,8 +315,8 @@ def frontier_chart(results: Results, settings: Sequence[Setting], title: str) ->
 
 def log_rank_chart(curves: Mapping[str, Sequence[Point]], guessing: float, chance: float) -> Chart:
     """Accuracy and log-rank privacy of each feature as noise grows (DPFE, Fig. 6)."""
-    with style():
-        figure, axes = axes_of(4.6, 3.6)
+    names = "log-rank privacy (higher is better)", "accuracy (higher is better)"
+    with _frame(4.6, 3.6, *names) as (figure, axes):
         words = []
         for name, points in curves.items():
             xs, ys = [x.value for x, *_ in points], [y.value for _, y, *_ in points]
@@ -344,44 +326,35 @@ def log_rank_chart(curves: Mapping[str, Sequence[Point]], guessing: float, chanc
                 for x, y, _, noise, _ in points
             ]
         words.append(f"guessing: accuracy {percent(chance)}, log-rank privacy {guessing:.3f}")
-        for line, value in ((axes.axvline, guessing), (axes.axhline, chance)):
-            line(value, color=CHANCE_LOOK.colour, linestyle=CHANCE_LOOK.line, linewidth=1.0, zorder=1)
-        axes.set_xlabel("log-rank privacy (higher is better)")
-        axes.set_ylabel("accuracy (higher is better)")
+        _level(axes.axvline, guessing, CHANCE_LOOK)
+        _level(axes.axhline, chance, CHANCE_LOOK)
         _scatter(figure, axes, [point for points in curves.values() for point in points], [])
         return Chart("Accuracy and privacy as noise grows", _source(figure), "; ".join(words))
 
 
+def _level(line: Any, value: float, look: Look) -> None:
+    line(value, color=look.colour, linestyle=look.line, linewidth=1.0, zorder=1)
+
+
 def _scatter(figure: Any, axes: Any, points: Sequence[Point], lines: Sequence[_Line]) -> None:
     """Draws labelled points with both of their intervals, clear of these lines."""
-    axes.yaxis.set_major_formatter(_percent_tick)
+    kept = [*lines]
     for x, y, look, *_ in points:
-        _errors(axes, [x.value], [y], look, across=[x])
-    ends = [
-        line
-        for x, y, *_ in points
-        for line in ((x.low, y.value, x.high, y.value), (x.value, y.low, x.value, y.high))
-    ]
-    texts = [(x.value, y.value, label, look.colour, radius) for x, y, look, label, radius in points]
-    place_labels(figure, axes, texts, [*lines, *ends])
+        _errors(axes, [(x, y)], look)
+        kept += [(x.low, y.value, x.high, y.value), (x.value, y.low, x.value, y.high)]
+    place_labels(
+        figure, axes, [(x.value, y.value, label, look.colour, r) for x, y, look, label, r in points], kept
+    )
 
 
 def place_labels(
-    figure: Any,
-    axes: Any,
-    texts: Sequence[tuple[float, float, str, str, float]],
-    lines: Sequence[_Line],
+    figure: Any, axes: Any, texts: Sequence[tuple[float, float, str, str, float]], lines: Sequence[_Line]
 ) -> None:
     """Writes each label next to its point, at the place that covers least of points, lines and labels.
 
     Greedy and without chance: labels in their order, each trying places on growing rings round its point. A
-    label far from its point gets a thin line to it.
-
-    Args:
-        figure: the figure, all but done.
-        axes: its axes.
-        texts: x, y, label, colour and radius (in points) of each mark.
-        lines: level or upright lines to keep clear of, from x, y to x, y.
+    label far from its point gets a thin line to it. Texts are x, y, label, colour and radius of a mark, in
+    points; lines are level or upright.
     """
     renderer = FigureCanvasAgg(figure).get_renderer()
     axes.autoscale_view()
@@ -465,50 +438,39 @@ def _panels(
 
     It has the colour and the mark of its protection; line and fill distinguish its series.
     """
-    panels = []
+    panels, own = [], looks(results.study)
     for family in families(results.study):
-        own = looks(results.study)[family.name]
         places, is_number = family.places()
-        series = {
-            name: [
-                (place, estimates[spec, name])
-                for place, spec in sorted(zip(places, family.specs, strict=True))
-                if (spec, name) in estimates
-            ]
+        of = sorted(zip(places, family.specs, strict=True))
+        found = {
+            name: [(place, estimates[spec, name]) for place, spec in of if (spec, name) in estimates]
             for name in known
         }
+        series = {name: points for name, points in found.items() if points}
         if max(map(len, series.values()), default=0) < 2:
             continue
         labels = [family.label(spec) or family.name for spec in family.specs]
-        turn = 0
+        turn = 25 if max(map(len, labels)) > _LONG else 0
         if not is_number and len(family.varying) > 1 and len(places) > 4:
             turn = 40
-        elif max(map(len, labels)) > _LONG:
-            turn = 25
-        with style():
-            figure, axes = axes_of(3.1, 2.6, fit=turn > 0)
+        with _frame(3.1, 2.6, family.axis, ylabel, fit=turn > 0) as (figure, axes):
             for look, _, value in lines:
-                axes.axhline(value, color=look.colour, linestyle=look.line, linewidth=1.0, zorder=1)
-            words = []
+                _level(axes.axhline, value, look)
             for name, points in series.items():
-                if points:
-                    look = replace(own, line=known[name].line, fill=known[name].fill)
-                    xs, ys = zip(*points, strict=True)
-                    _errors(axes, xs, ys, look, line=is_number or family.is_scale)
-                    values = ", ".join(f"{percent(y.value)} at {x:g}" for x, y in points)
-                    words.append(f"{name}: {values}")
+                look = replace(own[family.name], line=known[name].line, fill=known[name].fill)
+                _errors(axes, points, look, line=is_number or family.is_scale)
             ordered = sorted(places)
             if is_number and len(places) > 2 and ordered[0] > 0 and ordered[-1] > 20 * ordered[0]:
                 axes.set_xscale("log")
                 axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
             anchor = {"ha": "right", "rotation_mode": "anchor", "rotation": turn} if turn else {}
             axes.set_xticks(places, labels, **anchor)
-            axes.set_xlabel(family.axis)
             axes.margins(x=0.08)
-            axes.set_ylabel(ylabel)
             axes.set_ylim(0, min(1.02, 1.07 * top))
-            axes.yaxis.set_major_formatter(_percent_tick)
+            words = [
+                f"{name}: {', '.join(f'{percent(y.value)} at {x:g}' for x, y in points)}"
+                for name, points in series.items()
+            ]
             words += [f"{label}: {percent(value)}" for _, label, value in lines]
-            shown = tuple(name for name, points in series.items() if points)
-            panels.append(Chart(family.title, _source(figure), "; ".join(words), shown))
+            panels.append(Chart(family.title, _source(figure), "; ".join(words), tuple(series)))
     return panels
