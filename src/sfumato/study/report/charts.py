@@ -25,19 +25,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from sfumato.study import vocabulary
 from sfumato.study.choose.figures import Estimate, Pair, Setting, Study, percent
 from sfumato.study.choose.results import Results
-from sfumato.study.vocabulary import (
-    ADVERSARY_LOOKS,
-    ATTACKS,
-    BLACK,
-    GREEN,
-    GREY,
-    LEARNERS,
-    SPARE_LOOKS,
-    Look,
-    words_of,
-)
+from sfumato.study.vocabulary import BLACK, GREY, Look, words_of
 
 CLEAN_LOOK = Look(BLACK, "", (0, (8, 3)))
 CHANCE_LOOK = Look(GREY, "", (0, (1, 2)))
@@ -47,36 +38,6 @@ _RING = 17  # points, the diameter of the ring about the recommended setting
 _LONG = 12  # letters; longer labels of an axis would run into each other
 _FILES = ("artefact", "index")  # parameters whose values are paths, or names of tools
 _WORDS = ("artefact", "values")  # parameters with nothing between their values
-_STYLE = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the layout is the same on every machine
-    "figure.dpi": 72,  # that of SVG, so that labels placed on the canvas stand there in the file
-    "font.size": 9.5,
-    "text.parse_math": False,  # a "$" in a name is a "$"
-    "svg.fonttype": "none",
-    "svg.hashsalt": "sfumato",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#8b8e94",
-    "axes.labelcolor": "#33363b",
-    "axes.linewidth": 0.8,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e7e5df",
-    "grid.linewidth": 0.7,
-    "xtick.color": "#5b5f66",
-    "ytick.color": "#5b5f66",
-    "xtick.labelcolor": "#33363b",
-    "ytick.labelcolor": "#33363b",
-    "xtick.major.size": 3,
-    "ytick.major.size": 3,
-    "lines.linewidth": 1.6,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "savefig.facecolor": "none",
-    "savefig.bbox": None,
-}
-
 Point = tuple[Estimate, Estimate, Look, str, float]  # x and y, look, label, and radius of the mark in points
 _Line = tuple[float, float, float, float]  # from x, y to x, y
 _Series = Mapping[Pair, Estimate]  # of a protection and a series
@@ -92,7 +53,8 @@ class Chart:
     series: tuple[str, ...] = ()
 
 
-style = partial(matplotlib.rc_context, _STYLE)  # of figures, as a context
+# The style of figures, as a context.
+style = partial(matplotlib.rc_context, fname=Path(__file__).parent / "templates" / "charts.mplstyle")
 
 
 def axes_of(width: float, height: float, *, fit: bool = False) -> tuple[Any, Any]:
@@ -260,7 +222,7 @@ def looks(study: Study) -> dict[str, Look]:
 
     Protections of a user's own get the remaining ones, in the order of the study.
     """
-    spare = cycle(SPARE_LOOKS)
+    spare = cycle(vocabulary.SPARE_LOOKS)
     names = ["none", *(family.name for family in families(study))]
     return {name: words_of(name).look or next(spare) for name in names}
 
@@ -302,7 +264,7 @@ def frontier_chart(results: Results, settings: Sequence[Setting], title: str) ->
         axes.set_ylim(max(0, low - pad), min(1.0, high + pad) if high + pad > 1 else high + pad)
         if bound is not None:
             axes.axvline(bound, color=BLACK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-            axes.axvspan(0, bound, color=GREEN, alpha=0.07, linewidth=0, zorder=0)
+            axes.axvspan(0, bound, color=vocabulary.GREEN, alpha=0.07, linewidth=0, zorder=0)
             lines.append((bound, axes.get_ylim()[0], bound, axes.get_ylim()[1]))
         _scatter(figure, axes, drawn, lines)
         words = "; ".join(
@@ -407,7 +369,7 @@ def accuracy_charts(results: Results) -> list[Chart]:
     """Accuracy against the parameter for each learner (Parnami et al. 2022, Fig. 3); one panel per family."""
     lines = [(CLEAN_LOOK, "clean images", results.clean.value)] if results.clean else []
     lines += [(CHANCE_LOOK, "chance", results.guessing)] if results.guessing is not None else []
-    known = {name: LEARNERS[name].look for name in results.learners}
+    known = {name: vocabulary.LEARNERS[name].look for name in results.learners}
     return _panels(results, results.accuracies, known, lines, "accuracy", 1.0)
 
 
@@ -416,14 +378,14 @@ def risk_charts(results: Results) -> list[Chart]:
     measured = results.risks
     estimates: dict[Pair, Estimate] = {}
     for (spec, attack), risk in measured.items():
-        key = spec, "adaptive" if ATTACKS[attack].adaptive else "static"
+        key = spec, "adaptive" if vocabulary.ATTACKS[attack].adaptive else "static"
         if key not in estimates or risk.top1.value > estimates[key].value:
             estimates[key] = risk.top1
     clear = measured.get(("none", "reidentify-static"))
     lines = [(CLEAN_LOOK, "no protection", clear.top1.value)] if clear else []
     lines += [(CHANCE_LOOK, "chance", risk.chance) for risk in [*measured.values()][:1]]
     top = max((estimate.high for estimate in estimates.values()), default=1.0)
-    return _panels(results, estimates, ADVERSARY_LOOKS, lines, "re-identified", top)
+    return _panels(results, estimates, vocabulary.ADVERSARY_LOOKS, lines, "re-identified", top)
 
 
 def _panels(

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,30 +15,17 @@ from sfumato.study.choose.recommend import as_protection
 from sfumato.study.choose.results import Results
 from sfumato.study.measure.results import Proved
 from sfumato.study.records import Record
-from sfumato.study.report.tables import (
-    Column,
-    Section,
-    Value,
-    format_value,
-    settings_table,
-    show_estimate,
-    tables,
-)
+from sfumato.study.report.tables import Column, Section, Value, settings_table, show_estimate, tables
 from sfumato.study.vocabulary import GREY_IMAGES, LEARNERS, MEASURES
 
 AMONG = 1_000  # equally likely people, for the proof about many releases
 _ANY = (1, 1, 1)  # a shape, on which no recorded value depends
 
-# Settings of a study, by their key in study.json.
-_SETTINGS = {
-    "meta": "Meta-learning",
-    "classifier": "Classifiers",
-    "masks": "Masks",
-    "features": "Features",
-    "codes": "Codes",
-}
+# Key in study.json -> the title of these settings.
+_SETTINGS = {"training": "Training", "meta": "Meta-learning", "classifier": "Classifiers", "masks": "Masks"}
+_SETTINGS |= {"features": "Features", "codes": "Codes"}
 
-Entries = list[tuple[str, str]]  # names and values
+Entries = list[tuple[str, Any]]  # names and values
 
 
 def guarantees(results: Results) -> Section | None:
@@ -126,7 +113,7 @@ def _after_many(proof: Proved, many: int) -> dict[Assumption, str]:
         stated = bound_naming(as_protection(proof), _ANY, candidates=AMONG, releases=many, assuming=each)
         return stated.chance if stated.proves else 1.0
 
-    return {each: f"{round_up(100 * most)}%" for each, most in _stronger(chance, many, nothing=1.0).items()}
+    return {each: f"{round_up(100 * most)}%" for each, most in _stronger(chance, many, nothing=1.0)}
 
 
 def _ranks(proof: Proved, many: int) -> tuple[str, dict[Assumption, str]]:
@@ -134,26 +121,26 @@ def _ranks(proof: Proved, many: int) -> tuple[str, dict[Assumption, str]]:
 
     "" for nothing; and the same for many releases, by what is assumed of them.
     """
+    if proof.people is None or proof.people < 2:
+        return "", {}
+    rank = partial(log_rank, as_protection(proof), _ANY, people=proof.people)
 
-    def least(releases: int, assuming: Assumption) -> float:
-        if proof.people is None or proof.people < 2:
-            return 0.0
-        made = as_protection(proof)
-        rank = log_rank(made, _ANY, people=proof.people, releases=releases, assuming=assuming)
-        return math.floor(1000 * rank) / 1000
+    def below(releases: int, assuming: Assumption) -> float:
+        return -math.floor(1000 * rank(releases=releases, assuming=assuming)) / 1000
 
-    of_many = _stronger(lambda each: -least(many, each), many, nothing=0.0)
-    one = least(1, "none")
-    return f"{one:.3f}" if one else "", {each: f"{-rank:.3f}" for each, rank in of_many.items()}
+    of_many = _stronger(partial(below, many), many, nothing=0.0)
+    one = below(1, "none")
+    return f"{-one:.3f}" if one else "", {each: f"{-value:.3f}" for each, value in of_many}
 
 
-def _stronger(bound: Callable[[Assumption], float], many: int, *, nothing: float) -> dict[Assumption, float]:
+def _stronger(
+    bound: Callable[[Assumption], float], many: int, *, nothing: float
+) -> Iterator[tuple[Assumption, float]]:
     """The bounds of assumptions about many releases, each below the one before; `nothing` proves nothing."""
-    proves: dict[Assumption, float] = {}
     for each in BY_STRENGTH if many > 1 else ():  # the other columns are for one
         if (value := bound(each)) < nothing:
-            nothing = proves[each] = value
-    return proves
+            nothing = value
+            yield each, value
 
 
 def success_of_judge(definition: str | None, value: float | None) -> str | None:
@@ -273,73 +260,63 @@ def _groups(results: Results) -> list[tuple[str, Entries]]:
     for record in results.records:
         spent[record.kind] += record.seconds
     spent["together"] = sum(spent.values())
+    kinds = {key: title for key, title in _SETTINGS.items() if key != "training" or results.episodic}
     groups = [
         ("Data", _data(study["data"])),
         ("Task", _task(results)),
-        ("Training", _settings(study.get("training") if results.episodic else None)),
-        *((title, _settings(study.get(key))) for key, title in _SETTINGS.items()),
+        *((title, list((study.get(key) or {}).items())) for key, title in kinds.items()),
         ("Adversaries", _adversaries(results)),
         ("Multiply-adds of a query", _operations(results)),
-        ("Versions", [(name, ", ".join(sorted(used))) for name, used in versions.items()]),
+        ("Versions", [(name, _listed(sorted(used))) for name, used in versions.items()]),
         ("Computing time", [(kind, _duration(seconds)) for kind, seconds in spent.items()]),
     ]
     return [(name, entries) for name, entries in groups if entries]
 
 
-def _settings(group: dict[str, Any] | None) -> Entries:
-    return [(name, format_value(value)) for name, value in (group or {}).items()]
-
-
 def _data(data: dict[str, Any]) -> Entries:
-    folds = [fold["splits"] for fold in data.get("folds", [data])]
+    order = ["train", "validation", "test"]
+    folds = [
+        _listed(f"{name} {splits[name]:,}" for name in sorted(splits, key=[*order, *splits].index))
+        for splits in (fold["splits"] for fold in data.get("folds", [data]))
+    ]
     return [
         ("source", data["source"]),
         ("images", f"{data['images']:,}"),
-        ("shape", " × ".join(str(side) for side in data["shape"]) + " (channels, height, width)"),
+        ("shape", " × ".join(map(str, data["shape"])) + " (channels, height, width)"),
         *([("colours", GREY_IMAGES)] if data.get("grey") else []),
-        ("splits", "; ".join(map(_sizes, folds)) + (" (the folds in turn)" if len(folds) > 1 else "")),
+        ("splits", "; ".join(folds) + (" (the folds in turn)" if len(folds) > 1 else "")),
         ("digest", data["digest"]),
         *(("attention", words) for words in data.get("shared", ())),
     ]
 
 
-def _sizes(splits: dict[str, int]) -> str:
-    order = {name: number for number, name in enumerate(("train", "validation", "test"))}
-    names = sorted(splits, key=lambda name: order.get(name, len(order)))
-    return ", ".join(f"{name} {splits[name]:,}" for name in names)
-
-
 def _task(results: Results) -> Entries:
-    task = results.study["task"]
+    task, episodic = results.study["task"], results.episodic
     entries = [("target label", task["target"]), ("secret label", task.get("sensitive") or "none")]
     entries += [("secret attribute", label) for label in task.get("attributes") or []]
-    if results.episodic:
-        entries.append(
-            ("episode", f"{task['way']}-way {task['shot']}-shot, {task['queries']} queries a class")
-        )
-    for key in ("other_shots", "other_ways", "classes"):
-        if task.get(key) and (results.episodic or key == "classes"):
-            entries.append((key.replace("_", " "), _join_values(task[key])))
-    if results.episodic:
+    if episodic:
+        size = f"{task['way']}-way {task['shot']}-shot, {task['queries']} queries a class"
+        entries.append(("episode", size))
+    for key in ("other_shots", "other_ways", "classes") if episodic else ("classes",):
+        if task.get(key):
+            entries.append((key.replace("_", " "), _listed(task[key])))
+    if episodic:
         entries.append(("test episodes", f"{task['episodes']:,}"))
-    return [*entries, ("folds" if results.folds else "seeds", _join_values(results.study["seeds"]))]
+    return [*entries, ("folds" if results.folds else "seeds", _listed(results.study["seeds"]))]
 
 
-def _join_values(values: Iterable[Any]) -> str:
+def _listed(values: Iterable[Any]) -> str:
     return ", ".join(map(str, values))
 
 
 def _adversaries(results: Results) -> Entries:
     attacks = [record.result for record in results.of("attack")]
-    if not attacks:
-        return []
     sizes = {
-        "identities": {each.identities for each in attacks},
-        "gallery in all": {each.gallery for each in attacks},
-        "probes in all": {each.probes for each in attacks},
+        name: sorted({getattr(each, name.split()[0]) for each in attacks} - {None})
+        for name in ("identities", "gallery in all", "probes in all")
     }
-    listed = {name: ", ".join(f"{size:,}" for size in sorted(of - {None})) for name, of in sizes.items()}
-    return _settings(results.study.get("adversary")) + [(name, size) for name, size in listed.items() if size]
+    listed = [(name, _listed(f"{size:,}" for size in of)) for name, of in sizes.items() if of]
+    return [*(results.study.get("adversary") or {}).items(), *listed] if attacks else []
 
 
 def _operations(results: Results) -> Entries:
@@ -348,11 +325,8 @@ def _operations(results: Results) -> Entries:
     for record in results.of("accuracy"):
         if record.result.operations is not None:
             counts[record.cell.learner or ""].append(record.result.operations)
-    return [
-        (name, " to ".join(dict.fromkeys(_millions(end(counts[name])) for end in (min, max))))
-        for name in results.learners
-        if name in counts
-    ]
+    ends = {name: (min(counts[name]), max(counts[name])) for name in results.learners if name in counts}
+    return [(name, " to ".join(dict.fromkeys(map(_millions, of)))) for name, of in ends.items()]
 
 
 def _millions(count: int) -> str:

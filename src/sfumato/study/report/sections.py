@@ -13,23 +13,13 @@ from itertools import cycle
 from typing import Any
 
 from sfumato.base.proportions import wilson
+from sfumato.study import vocabulary
 from sfumato.study.choose.figures import Estimate, Setting, classifier_in_words, estimate_of, percent
 from sfumato.study.choose.results import Results
 from sfumato.study.hits import join
 from sfumato.study.report import charts
 from sfumato.study.report.tables import DASH, Column, Section, Value, settings_table, show_estimate
-from sfumato.study.vocabulary import (
-    ADVERSARY_LOOKS,
-    ATTACKS,
-    IMAGES,
-    LEARNERS,
-    MEASURES,
-    RECONSTRUCTIONS,
-    VIEWS,
-    Look,
-    MeasureWords,
-    release_kind,
-)
+from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTIONS, VIEWS, Look, MeasureWords
 
 _ABREAST = 7  # labels that fit side by side on paper
 _LINES = (("-", "full"), ((0, (5, 2)), "none"), ((0, (1.5, 1.5)), "left"), ((0, (6, 1.5, 1.5, 1.5)), "top"))
@@ -159,7 +149,7 @@ def risk(results: Results) -> Section | None:
         shares = faces.get((view, spec))
         return Value(percent(statistics.fmean(shares))) if shares else DASH
 
-    only_images = all(release_kind(spec) in IMAGES for spec in specs)
+    only_images = all(vocabulary.release_kind(spec) in vocabulary.IMAGES for spec in specs)
     columns: list[Column] = []
     for view in dict.fromkeys(each.view for each in tried):
         group = VIEWS[view].heading + (" images" if view == "released" and only_images else "")
@@ -178,7 +168,7 @@ def risk(results: Results) -> Section | None:
         "faces": bool(faces),
         **_drawn(
             charts.risk_charts(results),
-            ADVERSARY_LOOKS.items(),
+            vocabulary.ADVERSARY_LOOKS.items(),
             "strongest {} adversary",
             "static, no protection",
         ),
