@@ -40,7 +40,9 @@ _FILES = ("artefact", "index")  # parameters whose values are paths, or names of
 _WORDS = ("artefact", "values")  # parameters with nothing between their values
 Point = tuple[Estimate, Estimate, Look, str, float]  # x and y, look, label, and radius of the mark in points
 _Line = tuple[float, float, float, float]  # from x, y to x, y
+_Level = tuple[Look, str, float]  # a line across all places: its look, words and value
 _Series = Mapping[Pair, Estimate]  # of a protection and a series
+_Looks = Mapping[str, Look]
 
 
 @dataclass(frozen=True)
@@ -173,11 +175,6 @@ class Family:
     def axis(self) -> str:
         """The name of the horizontal axis, with its unit."""
         return ", ".join(words_of(self.name).axes.get(key, key) for key in self.varying)
-
-    @property
-    def is_scale(self) -> bool:
-        """Whether a line from setting to setting has a meaning: not between files, nor places in a row."""
-        return len(self.varying) < 2 and not set(self.varying).intersection(_WORDS)
 
     @property
     def legend(self) -> str:
@@ -326,13 +323,18 @@ def place_labels(
     for x0, y0, x1, y1 in lines:
         ends = axes.transData.transform([(x0, y0), (x1, y1)])
         taken.append(np.r_[ends.min(0) - 1, ends.max(0) + 1])
+    # Gaps to the mark, and directions, of places on rings round it.
+    gaps, steps = np.array([*product((2, 5, 9, 14, 20, 28), range(16))], float).T
+    dx, dy = np.cos(math.pi * (0.25 + steps / 8)), np.sin(math.pi * (0.25 + steps / 8))
     for (x, y), (_, _, label, colour, radius) in zip(points, texts, strict=True):
         if not label:
             continue
         darker = "#{:02x}{:02x}{:02x}".format(*(int(int(colour[i : i + 2], 16) * 0.75) for i in (1, 3, 5)))
         text = axes.text(0, 0, label, transform=None, color=darker, fontsize=9, zorder=6)
         extent = text.get_window_extent(renderer)
-        gaps, boxes = _rings(x, y, radius, extent.width, extent.height)
+        left = x + (radius + gaps) * dx - extent.width * (1 - dx) / 2
+        bottom = y + (radius + gaps) * dy - extent.height * (1 - dy) / 2
+        boxes = np.stack([left, bottom, left + extent.width, bottom + extent.height], 1)
         covered = _overlap(boxes[:, None], np.array(taken)).sum(1)
         outside = extent.width * extent.height - _overlap(boxes, frame)
         best = int(np.argmin(covered + 3 * outside + gaps**2 / 20))
@@ -344,16 +346,6 @@ def place_labels(
             near = np.clip((x, y), box[:2], box[2:])
             ends = [x, near[0]], [y, near[1]]
             axes.add_artist(Line2D(*ends, transform=None, color=colour, linewidth=0.6, zorder=2))
-
-
-def _rings(x: float, y: float, radius: float, width: float, height: float) -> tuple[Any, Any]:
-    """Places for a text of that size on rings round a mark: the gap to the mark, and the box, of each."""
-    gaps, steps = np.array([*product((2, 5, 9, 14, 20, 28), range(16))], float).T
-    angles = math.pi * (0.25 + steps / 8)
-    dx, dy = np.cos(angles), np.sin(angles)
-    left = x + (radius + gaps) * dx - width * (1 - dx) / 2
-    bottom = y + (radius + gaps) * dy - height * (1 - dy) / 2
-    return gaps, np.stack([left, bottom, left + width, bottom + height], 1)
 
 
 def _overlap(boxes: Any, others: Any) -> Any:
@@ -389,12 +381,7 @@ def risk_charts(results: Results) -> list[Chart]:
 
 
 def _panels(
-    results: Results,
-    estimates: _Series,
-    known: Mapping[str, Look],
-    lines: Sequence[tuple[Look, str, float]],
-    ylabel: str,
-    top: float,
+    results: Results, estimates: _Series, known: _Looks, levels: Sequence[_Level], y: str, top: float
 ) -> list[Chart]:
     """A panel for each family that has two settings with an estimate of one series.
 
@@ -415,12 +402,14 @@ def _panels(
         turn = 25 if max(map(len, labels)) > _LONG else 0
         if not is_number and len(family.varying) > 1 and len(places) > 4:
             turn = 40
-        with _frame(3.1, 2.6, family.axis, ylabel, fit=turn > 0) as (figure, axes):
-            for look, _, value in lines:
+        with _frame(3.1, 2.6, family.axis, y, fit=turn > 0) as (figure, axes):
+            for look, _, value in levels:
                 _level(axes.axhline, value, look)
+            # A line from setting to setting has no meaning between files, nor between places in a row.
+            joined = is_number or (len(family.varying) < 2 and not {*family.varying} & {*_WORDS})
             for name, points in series.items():
                 look = replace(own[family.name], line=known[name].line, fill=known[name].fill)
-                _errors(axes, points, look, line=is_number or family.is_scale)
+                _errors(axes, points, look, line=joined)
             ordered = sorted(places)
             if is_number and len(places) > 2 and ordered[0] > 0 and ordered[-1] > 20 * ordered[0]:
                 axes.set_xscale("log")
@@ -430,9 +419,9 @@ def _panels(
             axes.margins(x=0.08)
             axes.set_ylim(0, min(1.02, 1.07 * top))
             words = [
-                f"{name}: {', '.join(f'{percent(y.value)} at {x:g}' for x, y in points)}"
+                f"{name}: {', '.join(f'{percent(at.value)} at {x:g}' for x, at in points)}"
                 for name, points in series.items()
             ]
-            words += [f"{label}: {percent(value)}" for _, label, value in lines]
+            words += [f"{label}: {percent(value)}" for _, label, value in levels]
             panels.append(Chart(family.title, _source(figure), "; ".join(words), tuple(series)))
     return panels

@@ -15,7 +15,15 @@ from sfumato.study.choose.recommend import as_protection
 from sfumato.study.choose.results import Results
 from sfumato.study.measure.results import Proved
 from sfumato.study.records import Record
-from sfumato.study.report.tables import Column, Section, Value, settings_table, show_estimate, tables
+from sfumato.study.report.tables import (
+    Column,
+    Section,
+    Value,
+    settings_table,
+    show_estimate,
+    tables,
+    text_column,
+)
 from sfumato.study.vocabulary import GREY_IMAGES, LEARNERS, MEASURES
 
 AMONG = 1_000  # equally likely people, for the proof about many releases
@@ -35,15 +43,21 @@ def guarantees(results: Results) -> Section | None:
     if not specs:
         return None
     named = results.of("proved")  # some kept records have a proof without them, and say nothing of naming
-    judges = {spec: _judges(proofs[spec]) for spec in specs}
-    judged = not named or any(any(both) for both in judges.values())
     many = {spec: _after_many(proofs[spec], releases) for spec in specs}
     ranks = {spec: _ranks(proofs[spec], releases) for spec in specs}
     assumed = {each: ASSUMED[each] for spec in specs for each in (*many[spec], *ranks[spec][1])}
     ranked = any(least for least, _ in ranks.values())
 
-    def judge(at: int, spec: str) -> str:
-        return f"≤ {judges[spec][at]}" if judges[spec][at] else "nothing"
+    def judge(of: str, spec: str) -> str:
+        stated = proofs[spec].guarantee
+        share = stated and success_of_judge(stated.definition, getattr(stated, of))
+        return f"≤ {share}" if share else "nothing"
+
+    def naming(candidates: int, spec: str) -> str:
+        for each in proofs[spec].naming:
+            if each.candidates == candidates and each.at_most < 1:
+                return f"≤ {round_up(100 * each.at_most)}%"
+        return "nothing" if candidates <= (proofs[spec].nothing_among or 0) else "–"
 
     def after(spec: str) -> str:
         return "; ".join(f"≤ {chance} ({each})" for each, chance in many[spec].items()) or "nothing"
@@ -54,20 +68,17 @@ def guarantees(results: Results) -> Section | None:
         return "; ".join([f"≥ {least}" if least else "nothing", *known])
 
     columns = [
-        Column("what leaves of an image", lambda spec: _release(proofs[spec]), number=False),
-        Column("proved", lambda spec: _proof(proofs[spec]), number=False, wide=True),
+        text_column("what leaves of an image", lambda spec: _release(proofs[spec])),
+        text_column("proved", lambda spec: _proof(proofs[spec]), wide=True),
     ]
+    judges = {"value": "two images that differ in those pixels", "whole_image": "any two images"}
+    judged = not named or any(judge(of, spec) != "nothing" for of in judges for spec in specs)
     if judged:
-        of = "two images that differ in those pixels", "any two images"
-        columns += [Column(f"judge of {two}", partial(judge, at)) for at, two in enumerate(of)]
-    columns += [
-        Column(f"named among {count:,}", lambda spec, count=count: _naming(proofs[spec], count))
-        for count in sorted({count for record in named for count in record.result.asked})
-    ]
+        columns += [Column(f"judge of {two}", partial(judge, of)) for of, two in judges.items()]
+    counts = sorted({count for record in named for count in record.result.asked})
+    columns += [Column(f"named among {count:,}", partial(naming, count)) for count in counts]
     if assumed:
-        columns.append(
-            Column(f"named among {AMONG:,} after {releases} releases", after, number=False, wide=True)
-        )
+        columns.append(text_column(f"named among {AMONG:,} after {releases} releases", after, wide=True))
     if ranked:
         columns.append(Column("log-rank privacy", rank))
     table = settings_table("guarantees", specs, columns, style="guarantees")
@@ -88,22 +99,6 @@ def _proof(proof: Proved) -> Value:
     elif any(naming.at_most < 1 for naming in proof.naming):
         text, source = "About naming only", proof.naming[0].source
     return Value(text[:1].upper() + text[1:], (source,) if source else ())
-
-
-def _judges(proof: Proved) -> tuple[str | None, str | None]:
-    """How often a judge of two neighbouring images is right, at most, and of any two; None for no proof."""
-    if (stated := proof.guarantee) is None:
-        return None, None
-    whole = success_of_judge(stated.definition, stated.whole_image)
-    return success_of_judge(stated.definition, stated.value), whole
-
-
-def _naming(proof: Proved, candidates: int) -> str:
-    """How often one of that many people is named correctly, at most."""
-    for naming in proof.naming:
-        if naming.candidates == candidates and naming.at_most < 1:
-            return f"≤ {round_up(100 * naming.at_most)}%"
-    return "nothing" if candidates <= (proof.nothing_among or 0) else "–"
 
 
 def _after_many(proof: Proved, many: int) -> dict[Assumption, str]:
@@ -175,24 +170,19 @@ def training(results: Results) -> Section | None:
     promising = [record for group in groups.values() for record in group]
     overlap = any("image_epsilon" in each.result.privacy.model_fields_set for each in promising)
 
-    def bound(name: str, otherwise: str) -> Callable[[Record], str]:
-        """Bounds are rounded up."""
-
-        def shown(record: Record) -> str:
-            value = getattr(record.result.privacy, name)
-            return otherwise if value is None else round_up(value)
-
-        return shown
+    def bound(name: str, otherwise: str, record: Record) -> str:
+        value = getattr(record.result.privacy, name)
+        return otherwise if value is None else round_up(value)
 
     def epsilon(record: Record) -> Value:
         promise = record.result.privacy
         hypothetical = promise.epsilon_if_the_norm_were_public if promise.epsilon is None else None
         public = () if hypothetical is None else (f"{round_up(hypothetical)} if its norm were public",)
-        return Value(bound("epsilon", "nothing is promised")(record), public)
+        return Value(bound("epsilon", "nothing is promised", record), public)
 
     def image(record: Record) -> str:
         has_one = "image_epsilon" in record.result.privacy.model_fields_set  # an infinite one is null
-        return bound("image_epsilon", "no bound" if has_one else "–")(record)
+        return bound("image_epsilon", "no bound" if has_one else "–", record)
 
     def gdp(record: Record) -> str:
         value = record.result.privacy.gdp_approximation
@@ -200,12 +190,12 @@ def training(results: Results) -> Section | None:
 
     columns = [
         *([Column("seed", lambda record: str(record.cell.seed))] * results.is_repeated),
-        Column("clipping", lambda record: record.result.privacy.clipping, number=False),
+        text_column("clipping", lambda record: record.result.privacy.clipping),
         Column("ε by PLD, the bound", epsilon),
         *([Column("ε of an image, a bound", image)] * overlap),
-        Column("ε by RDP, a looser bound", bound("rdp", "–")),
+        Column("ε by RDP, a looser bound", partial(bound, "rdp", "–")),
         Column("ε by GDP, an approximation", gdp),
-        Column("δ", bound("delta", "–")),
+        Column("δ", partial(bound, "delta", "–")),
         Column("accuracy", lambda record: show_estimate(Estimate(*interval_of(record.result), seeds=1))),
     ]
     values = {
@@ -239,7 +229,14 @@ def full_tables(results: Results) -> Section:
 def made(results: Results) -> Section:
     """The settings behind the numbers, the meaning of the words, and the limits."""
     measures = results.study.get("measures")
+    data, order = results.study["data"], ["train", "validation", "test"]
     values = {
+        "data": data,
+        "folds": [
+            [(name, of[name]) for name in sorted(of, key=[*order, *of].index)]
+            for of in (fold["splits"] for fold in data.get("folds", [data]))
+        ],
+        "grey_images": GREY_IMAGES,
         "groups": _groups(results),
         "learners": [LEARNERS[name] for name in results.learners],
         "measures": [each for each in MEASURES.values() if measures is None or each.name in measures],
@@ -262,8 +259,6 @@ def _groups(results: Results) -> list[tuple[str, Entries]]:
     spent["together"] = sum(spent.values())
     kinds = {key: title for key, title in _SETTINGS.items() if key != "training" or results.episodic}
     groups = [
-        ("Data", _data(study["data"])),
-        ("Task", _task(results)),
         *((title, list((study.get(key) or {}).items())) for key, title in kinds.items()),
         ("Adversaries", _adversaries(results)),
         ("Multiply-adds of a query", _operations(results)),
@@ -271,38 +266,6 @@ def _groups(results: Results) -> list[tuple[str, Entries]]:
         ("Computing time", [(kind, _duration(seconds)) for kind, seconds in spent.items()]),
     ]
     return [(name, entries) for name, entries in groups if entries]
-
-
-def _data(data: dict[str, Any]) -> Entries:
-    order = ["train", "validation", "test"]
-    folds = [
-        _listed(f"{name} {splits[name]:,}" for name in sorted(splits, key=[*order, *splits].index))
-        for splits in (fold["splits"] for fold in data.get("folds", [data]))
-    ]
-    return [
-        ("source", data["source"]),
-        ("images", f"{data['images']:,}"),
-        ("shape", " × ".join(map(str, data["shape"])) + " (channels, height, width)"),
-        *([("colours", GREY_IMAGES)] if data.get("grey") else []),
-        ("splits", "; ".join(folds) + (" (the folds in turn)" if len(folds) > 1 else "")),
-        ("digest", data["digest"]),
-        *(("attention", words) for words in data.get("shared", ())),
-    ]
-
-
-def _task(results: Results) -> Entries:
-    task, episodic = results.study["task"], results.episodic
-    entries = [("target label", task["target"]), ("secret label", task.get("sensitive") or "none")]
-    entries += [("secret attribute", label) for label in task.get("attributes") or []]
-    if episodic:
-        size = f"{task['way']}-way {task['shot']}-shot, {task['queries']} queries a class"
-        entries.append(("episode", size))
-    for key in ("other_shots", "other_ways", "classes") if episodic else ("classes",):
-        if task.get(key):
-            entries.append((key.replace("_", " "), _listed(task[key])))
-    if episodic:
-        entries.append(("test episodes", f"{task['episodes']:,}"))
-    return [*entries, ("folds" if results.folds else "seeds", _listed(results.study["seeds"]))]
 
 
 def _listed(values: Iterable[Any]) -> str:

@@ -18,7 +18,7 @@ from sfumato.study.choose.figures import Estimate, Setting, classifier_in_words,
 from sfumato.study.choose.results import Results
 from sfumato.study.hits import join
 from sfumato.study.report import charts
-from sfumato.study.report.tables import DASH, Column, Section, Value, settings_table, show_estimate
+from sfumato.study.report.tables import Column, Section, Value, settings_table, show_estimate, text_column
 from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTIONS, VIEWS, Look, MeasureWords
 
 _ABREAST = 7  # labels that fit side by side on paper
@@ -66,7 +66,7 @@ def frontier(results: Results) -> Section:
         return show_estimate(max(tops, key=lambda top: top.value, default=None))
 
     columns = [Column("best accuracy", lambda each: show_estimate(each.accuracy))]
-    learner = Column("learner", lambda each: each.learner, number=False)
+    learner = text_column("learner", lambda each: each.learner)
     if not secret:
         columns += [learner]
     elif apart:
@@ -76,12 +76,8 @@ def frontier(results: Results) -> Section:
         columns += [
             Column("strongest re-identification", lambda each: show_estimate(each.risk and each.risk.top1)),
             learner,
-            Column("adversary", lambda each: each.risk and ATTACKS[each.risk.attack].short, number=False),
-            Column(
-                "classifier",
-                lambda each: each.risk and classifier_in_words(each.risk.classifier),
-                number=False,
-            ),
+            text_column("adversary", lambda each: each.risk and ATTACKS[each.risk.attack].short),
+            text_column("classifier", lambda each: each.risk and classifier_in_words(each.risk.classifier)),
         ]
     looks = charts.looks(study)
     families = [(family.legend, looks[family.name]) for family in charts.families(study)]
@@ -103,13 +99,14 @@ def accuracy(results: Results) -> Section | None:
         return None
     specs, tested = ({key[at] for key in rates} for at in (0, 1))
     learners = [LEARNERS[name] for name in results.learners if name in tested]
+
+    def rate(learner: str, spec: str) -> Value:
+        return show_estimate(rates.get((spec, learner)))
+
     table = settings_table(
         "accuracies",
         [spec for spec in results.study["protections"] if spec in specs],
-        [
-            Column(each.name, lambda spec, name=each.name: show_estimate(rates.get((spec, name))))
-            for each in learners
-        ],
+        [Column(each.name, partial(rate, each.name)) for each in learners],
     )
     looks = [(each.name, each.look) for each in learners]
     values = {
@@ -141,13 +138,13 @@ def risk(results: Results) -> Section | None:
 
     def cell(attack: str, spec: str) -> Value:
         if (found := named.get((spec, attack))) is None:
-            return DASH
+            return Value()
         prefix = "≥ " if found.rising else ""
         return show_estimate(found.top1, prefix=prefix, marked=found.top1.value == tops[spec])
 
     def detected(view: str, spec: str) -> Value:
         shares = faces.get((view, spec))
-        return Value(percent(statistics.fmean(shares))) if shares else DASH
+        return Value(percent(statistics.fmean(shares))) if shares else Value()
 
     only_images = all(vocabulary.release_kind(spec) in vocabulary.IMAGES for spec in specs)
     columns: list[Column] = []
@@ -230,10 +227,9 @@ def log_rank_privacy(results: Results) -> Section | None:
 
     columns = [
         Column("log-rank privacy", ranks, f"blind guessing {one.guessing:.3f}"),
-        Column(
+        text_column(
             "strongest adversary",
             lambda spec: ", ".join(dict.fromkeys(each.strongest for each in found[spec])),
-            number=False,
         ),
         Column("accuracy", lambda spec: show_estimate(rates.get(spec)), "by the feature’s own classifier"),
     ]
@@ -265,7 +261,7 @@ def inference(results: Results) -> Section | None:
 
     def cell(label: str, spec: str) -> Value:
         if (each := inferred.get((spec, label))) is None:
-            return DASH
+            return Value()
         shown = show_estimate(each.top1, each.adversary, marked=each.top1.value > bounds[label])
         return replace(shown, small=(f"{shown.small[0]};", *shown.small[1:]))
 
@@ -291,14 +287,14 @@ def reconstruction(results: Results) -> Section | None:
         words = ", ".join(in_words([result.measures for result in found[key]]))
         return _row_of(found[key][0].pictures, f"image {{}} rebuilt from {key[0]}", words)
 
-    original = Column("original", lambda key: _row_of(found[key][0].originals, "original {}"), number=False)
+    original = text_column("original", lambda key: _row_of(found[key][0].originals, "original {}"))
     table = settings_table(
         "reconstruction",
         [key for key in keys if key in found],
         [
-            Column("adversary", lambda key: RECONSTRUCTIONS[key[1]].words, number=False),
+            text_column("adversary", lambda key: RECONSTRUCTIONS[key[1]].words),
             *[original] * pictured,
-            Column("rebuilt", rebuilt, number=False),
+            text_column("rebuilt", rebuilt),
         ],
         setting=lambda key: key[0],
         style="pictures rebuilt",
@@ -332,7 +328,7 @@ def tells(results: Results) -> Section | None:
     def cell(*key: str) -> Value:
         """Marked if all of the interval is above guessing."""
         if key not in found:
-            return DASH
+            return Value()
         rate = estimate_of(join([seed.counted for seed in found[key]], folds=results.folds))
         return show_estimate(rate, marked=rate.low > guesses[key])
 
@@ -384,9 +380,9 @@ def pictures(results: Results) -> Section | None:
         after = f"image {{}} {words} {'with' if view == 'released' else 'after'} {spec}"
         return _row_of(getattr(shown.get(spec), view, None) or (), after, left.get((spec, view), "–"))
 
-    columns = [Column(view, partial(seen, view), number=False) for view in views]
+    columns = [text_column(view, partial(seen, view)) for view in views]
     if originals:
-        columns.insert(0, Column("original", original, number=False))
+        columns.insert(0, text_column("original", original))
     style = "pictures four" if "restored" in views else "pictures"
     values = {
         "views": views,

@@ -4,6 +4,7 @@ import io
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 from urllib.parse import quote
@@ -25,12 +26,7 @@ class Value:
     small: tuple[str, ...] = ()  # further words, in small letters
     marked: bool = False  # by a triangle
     badges: tuple[tuple[str, str], ...] = ()  # words that stand out, and their class
-    pictures: tuple[
-        tuple[str, str], ...
-    ] = ()  # address and words; an address "#..." is of an image in the page
-
-
-DASH = Value()
+    pictures: tuple[tuple[str, str], ...] = ()  # address and words; "#..." is an image in the page
 
 
 @dataclass(frozen=True)
@@ -85,22 +81,20 @@ class Table:
 
 def join_tables(made: Iterable[tuple[Mapping[str, Any], Iterable[Table]]]) -> dict[str, Table]:
     """Name -> one table of those of each combination of values, which are its first columns."""
-    groups: dict[str, list[tuple[Mapping[str, Any], Table]]] = defaultdict(list)
+    last: dict[str, Table] = {}
+    columns: dict[str, dict[str, Column]] = defaultdict(dict)
+    rows: dict[str, list[Row]] = defaultdict(list)
     for varied, tables in made:
         for table in tables:
-            groups[table.name].append((varied, table))
-    return {name: _join(group) if group[0][0] else group[0][1] for name, group in groups.items()}
-
-
-def _join(group: Sequence[tuple[Mapping[str, Any], Table]]) -> Table:
-    columns = {column.heading: column for _, table in group for column in table.columns}
-    rows = [
-        (*varied.values(), *(cells.get(heading) for heading in columns))
-        for varied, table in group
-        for cells in (dict(zip(table.names, row, strict=True)) for row in table.rows)
-    ]
-    varied, table = group[0]
-    return replace(table, columns=[*map(Column, varied), *columns.values()], rows=rows)
+            last[table.name] = table
+            headed = (*map(Column, varied), *table.columns)
+            columns[table.name] |= {column.heading: column for column in headed}
+            rows[table.name] += [{**varied, **dict(zip(table.names, row, strict=True))} for row in table.rows]
+    return {
+        name: replace(table, columns=[*of.values()], rows=[[*map(row.get, of)] for row in rows[name]])
+        for name, table in last.items()
+        for of in [columns[name]]
+    }
 
 
 @dataclass(frozen=True)
@@ -115,16 +109,14 @@ class Section:
 
 
 def settings_table(
-    name: str,
-    keys: Iterable[Any],
-    columns: Sequence[Column],
-    *,
-    setting: Callable[[Any], Any] = str,
-    **more: Any,
+    name: str, keys: Iterable[Any], columns: Sequence[Column], *, setting: Any = str, **more: Any
 ) -> Table:
     """A table with a row for each key, which begins with its setting; `more` of a Table."""
     rows = [[setting(key), *(column.of(key) for column in columns)] for key in keys]
-    return Table(f"Table of {name}", "", [Column("setting", number=False), *columns], rows, **more)
+    return Table(f"Table of {name}", "", [text_column("setting"), *columns], rows, **more)
+
+
+text_column = partial(Column, number=False)
 
 
 def show(value: Any) -> Value:
@@ -133,9 +125,9 @@ def show(value: Any) -> Value:
 
 
 def show_estimate(estimate: Estimate | None, *more: str, prefix: str = "", marked: bool = False) -> Value:
-    """Shows an estimate with its interval and further small words; a dash for None."""
+    """An estimate with its interval and further small words; a dash for None."""
     if estimate is None:
-        return DASH
+        return Value()
     interval = f"{100 * estimate.low:.1f}–{100 * estimate.high:.1f}"
     return Value(f"{prefix}{percent(estimate.value)}", (interval, *more), marked)
 
