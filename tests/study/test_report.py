@@ -671,7 +671,7 @@ def test_a_policy_that_is_not_covered_promises_nothing_whatever_its_epsilon_woul
 def test_without_a_budget_nothing_is_promised_to_the_images_and_that_is_said():
     page = training(lambda: NO_PROMISE)
     assert "nothing is promised to the images that they were trained on" in page.text
-    assert "What training cost the tasks" not in page.text
+    assert "The cost of training for the tasks" not in page.text
 
 
 def test_without_a_meta_learner_the_privacy_of_training_is_not_spoken_of(page):

@@ -47,7 +47,7 @@ _Looks = Mapping[str, Look]
 
 @dataclass(frozen=True)
 class Chart:
-    """One panel: its title, its image as a data: URI, what it shows in words, and the names of its series."""
+    """One panel: its title, its image as a data: URI, the same in words, and the names of its series."""
 
     title: str
     source: str
@@ -103,7 +103,7 @@ def _mark(look: Look) -> dict[str, Any]:
 
 
 def _errors(axes: Any, points: Iterable[tuple[Any, Estimate]], look: Look, *, line: bool = False) -> None:
-    """Points with the intervals of their numbers, also along the horizontal axis if estimates stand there."""
+    """Points with the intervals of their numbers, along both axes if both are estimates."""
     xs, ys = zip(*points, strict=True)
     both = isinstance(xs[0], Estimate)
 
@@ -127,7 +127,7 @@ def _errors(axes: Any, points: Iterable[tuple[Any, Estimate]], look: Look, *, li
 
 @contextmanager
 def _frame(width: float, height: float, x: str, y: str, *, fit: bool = False) -> Iterator[tuple[Any, Any]]:
-    """A figure in the style of all, and its axes with these names; upright stand shares."""
+    """A figure in the style of all, and its axes with these names, of shares."""
     with style():
         figure, axes = axes_of(width, height, fit=fit)
         axes.set_xlabel(x)
@@ -224,7 +224,7 @@ def looks(study: Study) -> dict[str, Look]:
     return {name: words_of(name).look or next(spare) for name in names}
 
 
-# Points in a plane: what is gained, and at what risk
+# Points in a plane: gain and risk
 
 
 def frontier_chart(results: Results, settings: Sequence[Setting], title: str) -> Chart | None:
@@ -309,7 +309,7 @@ def _scatter(figure: Any, axes: Any, points: Sequence[Point], lines: Sequence[_L
 def place_labels(
     figure: Any, axes: Any, texts: Sequence[tuple[float, float, str, str, float]], lines: Sequence[_Line]
 ) -> None:
-    """Writes each label next to its point, at the place that covers least of points, lines and labels.
+    """Writes each label next to its point, so that it covers least of points, lines and labels.
 
     Greedy and without chance: labels in their order, each trying places on growing rings round its point. A
     label far from its point gets a thin line to it. Texts are x, y, label, colour and radius of a mark, in

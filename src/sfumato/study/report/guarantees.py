@@ -1,4 +1,4 @@
-"""What is promised, and how a study was made: the sections after those of what was measured."""
+"""Promises, and how a study was made: the sections after those of measurements."""
 
 import math
 import statistics
@@ -102,7 +102,7 @@ def _proof(proof: Proved) -> Value:
 
 
 def _after_many(proof: Proved, many: int) -> dict[Assumption, str]:
-    """How often one of AMONG people is named from that many releases, at most, by what is assumed of them."""
+    """How often one of AMONG people is named from that many releases, at most, by assumption."""
 
     def chance(each: Assumption) -> float:
         stated = bound_naming(as_protection(proof), _ANY, candidates=AMONG, releases=many, assuming=each)
@@ -114,7 +114,7 @@ def _after_many(proof: Proved, many: int) -> dict[Assumption, str]:
 def _ranks(proof: Proved, many: int) -> tuple[str, dict[Assumption, str]]:
     """The log-rank privacy that no adversary brings one release below, among the people of the test images.
 
-    "" for nothing; and the same for many releases, by what is assumed of them.
+    "" for nothing; and the same for many releases, by the assumption about them.
     """
     if proof.people is None or proof.people < 2:
         return "", {}
@@ -262,13 +262,13 @@ def _groups(results: Results) -> list[tuple[str, Entries]]:
         *((title, list((study.get(key) or {}).items())) for key, title in kinds.items()),
         ("Adversaries", _adversaries(results)),
         ("Multiply-adds of a query", _operations(results)),
-        ("Versions", [(name, _listed(sorted(used))) for name, used in versions.items()]),
+        ("Versions", [(name, _join(sorted(used))) for name, used in versions.items()]),
         ("Computing time", [(kind, _duration(seconds)) for kind, seconds in spent.items()]),
     ]
     return [(name, entries) for name, entries in groups if entries]
 
 
-def _listed(values: Iterable[Any]) -> str:
+def _join(values: Iterable[Any]) -> str:
     return ", ".join(map(str, values))
 
 
@@ -278,7 +278,7 @@ def _adversaries(results: Results) -> Entries:
         name: sorted({getattr(each, name.split()[0]) for each in attacks} - {None})
         for name in ("identities", "gallery in all", "probes in all")
     }
-    listed = [(name, _listed(f"{size:,}" for size in of)) for name, of in sizes.items() if of]
+    listed = [(name, _join(f"{size:,}" for size in of)) for name, of in sizes.items() if of]
     return [*(results.study.get("adversary") or {}).items(), *listed] if attacks else []
 
 

@@ -30,7 +30,7 @@ def _legend(looks: Iterable[tuple[str, Look]]) -> list[tuple[str, str]]:
     return [(charts.key(look), name) for name, look in looks]
 
 
-def _drawn(panels: Iterable[charts.Chart], looks: Iterable[tuple[str, Look]], words: str, clean: str) -> Any:
+def _panels(panels: Iterable[charts.Chart], looks: Iterable[tuple[str, Look]], words: str, clean: str) -> Any:
     """The values of a section with panels: them, and the legend of the series that they show."""
     series = {name for panel in panels for name in panel.series}
     shown = [(words.format(name), look) for name, look in looks if name in series]
@@ -114,7 +114,7 @@ def accuracy(results: Results) -> Section | None:
         # Others know all classes from training, and have their own paragraph.
         "models": [learner for learner in learners if not learner.knows_classes or not results.episodic],
         "classifiers_beside": results.episodic and "classifier" in results.study,
-        **_drawn(charts.accuracy_charts(results), looks, "{}", "clean images, clean learner"),
+        **_panels(charts.accuracy_charts(results), looks, "{}", "clean images, clean learner"),
     }
     return Section("accuracy", "Accuracy of every learner", values, "Accuracy")
 
@@ -142,7 +142,7 @@ def risk(results: Results) -> Section | None:
         prefix = "≥ " if found.rising else ""
         return show_estimate(found.top1, prefix=prefix, marked=found.top1.value == tops[spec])
 
-    def detected(view: str, spec: str) -> Value:
+    def share_of_faces(view: str, spec: str) -> Value:
         shares = faces.get((view, spec))
         return Value(percent(statistics.fmean(shares))) if shares else Value()
 
@@ -156,14 +156,14 @@ def risk(results: Results) -> Section | None:
             if each.view == view
         ]
         if view in {seen for seen, _ in faces}:
-            columns.append(Column("faces found", partial(detected, view), group=group))
+            columns.append(Column("faces found", partial(share_of_faces, view), group=group))
     values = {
         "tried": tried,
         "table": settings_table("re-identification", specs, columns, mark="strongest", style="attacked"),
         "chance": " to ".join(sorted({percent(each.chance) for each in named.values()})),
         "rising": any(each.rising for each in named.values()),
         "faces": bool(faces),
-        **_drawn(
+        **_panels(
             charts.risk_charts(results),
             vocabulary.ADVERSARY_LOOKS.items(),
             "strongest {} adversary",
@@ -174,11 +174,11 @@ def risk(results: Results) -> Section | None:
 
 
 def many(results: Results) -> Section | None:
-    """What many releases of one person tell: a device sends hundreds in a year."""
+    """How people are named from many releases: a device sends hundreds in a year."""
     if not (curves := results.curves):
         return None
 
-    def named(size: int, spec: str) -> Value:
+    def names(size: int, spec: str) -> Value:
         point = curves[spec].after(size)
         return show_estimate(point.named if point else None)
 
@@ -189,7 +189,7 @@ def many(results: Results) -> Section | None:
     group, most = "named, by number of releases", "from the most releases that were looked at"
     columns = [
         Column("guessing", partial(last, "chance")),
-        *(Column(str(size), partial(named, size), group=group) for size in sizes),
+        *(Column(str(size), partial(names, size), group=group) for size in sizes),
         Column("the most named person", partial(last, "worst"), group=most),
         Column("named in over half of the tries", partial(last, "over_half"), group=most),
         Column("recognised at 1% false alarms", partial(last, "accepted"), group=most),
@@ -375,12 +375,12 @@ def pictures(results: Results) -> Section | None:
         numbers = [originals[uri] for uri in shown[spec].original] if spec in shown else []
         return Value("", pictures=tuple((f"#original-{n}", f"original {n + 1}") for n in numbers))
 
-    def seen(view: str, spec: str) -> Value:
+    def view_of(view: str, spec: str) -> Value:
         words = "restored by an adversary" if view == "restored" else view
         after = f"image {{}} {words} {'with' if view == 'released' else 'after'} {spec}"
         return _row_of(getattr(shown.get(spec), view, None) or (), after, left.get((spec, view), "–"))
 
-    columns = [text_column(view, partial(seen, view)) for view in views]
+    columns = [text_column(view, partial(view_of, view)) for view in views]
     if originals:
         columns.insert(0, text_column("original", original))
     style = "pictures four" if "restored" in views else "pictures"

@@ -25,7 +25,7 @@ class Value:
     text: str = "–"  # a dash for a value that was not measured
     small: tuple[str, ...] = ()  # further words, in small letters
     marked: bool = False  # by a triangle
-    badges: tuple[tuple[str, str], ...] = ()  # words that stand out, and their class
+    badges: tuple[tuple[str, str], ...] = ()  # emphasised words, and their class
     pictures: tuple[tuple[str, str], ...] = ()  # address and words; "#..." is an image in the page
 
 
@@ -51,7 +51,7 @@ class Table:
     rows: Sequence[Sequence[Any]]  # values, which a file holds with all of their digits, or `Value`s
     mark: str = ""  # the words for a triangle, for readers who hear the page
     style: str = ""  # its class
-    chosen: str = ""  # the setting whose row stands out
+    chosen: str = ""  # the setting whose row is emphasised
     heads: bool = True  # whether the first cells are settings; otherwise they are words
 
     @property
@@ -263,7 +263,7 @@ _SOURCES: dict[str, tuple[str, str, Callable[[Any], Iterable[Row]]]] = {
         lambda result: [_dump(result, exclude={"privacy"})],
     ),
     "privacy": (
-        "What meta-learned models promise to the images that they were trained on, each model alone",
+        "Promises of meta-learned models to the images that they were trained on, each model alone",
         "promise clipping epsilon delta accountant rdp gdp_approximation image_epsilon unit not_covered",
         _promise,
     ),
@@ -286,12 +286,12 @@ _SOURCES: dict[str, tuple[str, str, Callable[[Any], Iterable[Row]]]] = {
         lambda result: [_dump(result)],
     ),
     "similarity": (
-        "Similarity to the original, bytes that leave the device, and what is proved",
+        "Similarity to the original, bytes that leave the device, and the proof",
         "ssim psnr mse face-similarity face-similarity_of_two images bytes_per_image" + _GUARANTEE,
         _guarantee,
     ),
     "reconstruction": (
-        "Similarity of what adversaries rebuild to the original",
+        "Similarity of adversaries’ images to the original",
         "images",
         lambda result: [{"images": result.images, **result.measures}],
     ),
@@ -305,8 +305,7 @@ _SOURCES: dict[str, tuple[str, str, Callable[[Any], Iterable[Row]]]] = {
         ],
     ),
     "proved": (
-        "What leaves the device, and what is proved: the chance to name one among that many people is "
-        "at most",
+        "Releases and proofs: the chance to name one among that many people is at most",
         "release bytes_per_image outputs" + _GUARANTEE,
         _guarantee,
     ),
