@@ -140,9 +140,6 @@ def _percent_tick(value: float, _: int) -> str:
     return f"{100 * value:g}%"
 
 
-# Families: the settings of a study by their protection
-
-
 @dataclass(frozen=True)
 class Family:
     """The settings of a study that share a protection, and the parameters that distinguish them."""
@@ -192,10 +189,7 @@ class Family:
         )
 
     def places(self) -> tuple[list[float], bool]:
-        """The place of each setting on the axis, and whether that is its parameter's value.
-
-        A single varying number is an axis; anything else is a row of places.
-        """
+        """The place of each setting on the axis, and whether it is the value of its one number."""
         if len(self.varying) == 1:
             with suppress(ValueError):
                 return [float(self.label(spec)) for spec in self.specs], True
@@ -215,16 +209,10 @@ def families(study: Study) -> list[Family]:
 
 
 def looks(study: Study) -> dict[str, Look]:
-    """The look of each family, "none" first: the same in every chart and every report.
-
-    Protections of a user's own get the remaining ones, in the order of the study.
-    """
+    """The look of each family, "none" first; protections of a user's own get spare ones in turn."""
     spare = cycle(vocabulary.SPARE_LOOKS)
     names = ["none", *(family.name for family in families(study))]
     return {name: words_of(name).look or next(spare) for name in names}
-
-
-# Points in a plane: gain and risk
 
 
 def frontier_chart(results: Results, settings: Sequence[Setting], title: str) -> Chart | None:
@@ -354,9 +342,6 @@ def _overlap(boxes: Any, others: Any) -> Any:
     return across.clip(min=0).prod(-1)
 
 
-# Series against the parameter of a protection, a panel for each family
-
-
 def accuracy_charts(results: Results) -> list[Chart]:
     """Accuracy against the parameter for each learner (Parnami et al. 2022, Fig. 3); one panel per family."""
     lines = [(CLEAN_LOOK, "clean images", results.clean.value)] if results.clean else []
@@ -383,10 +368,7 @@ def risk_charts(results: Results) -> list[Chart]:
 def _panels(
     results: Results, estimates: _Series, known: _Looks, levels: Sequence[_Level], y: str, top: float
 ) -> list[Chart]:
-    """A panel for each family that has two settings with an estimate of one series.
-
-    It has the colour and the mark of its protection; line and fill distinguish its series.
-    """
+    """A panel for each family that has two settings with an estimate of one series."""
     panels, own = [], looks(results.study)
     for family in families(results.study):
         places, is_number = family.places()
@@ -399,9 +381,8 @@ def _panels(
         if max(map(len, series.values()), default=0) < 2:
             continue
         labels = [family.label(spec) or family.name for spec in family.specs]
-        turn = 25 if max(map(len, labels)) > _LONG else 0
-        if not is_number and len(family.varying) > 1 and len(places) > 4:
-            turn = 40
+        crowded = not is_number and len(family.varying) > 1 and len(places) > 4
+        turn = 40 if crowded else 25 if max(map(len, labels)) > _LONG else 0
         with _frame(3.1, 2.6, family.axis, y, fit=turn > 0) as (figure, axes):
             for look, _, value in levels:
                 _level(axes.axhline, value, look)

@@ -34,6 +34,7 @@ _SETTINGS = {"training": "Training", "meta": "Meta-learning", "classifier": "Cla
 _SETTINGS |= {"features": "Features", "codes": "Codes"}
 
 Entries = list[tuple[str, Any]]  # names and values
+_Bound = Callable[[Assumption], float]
 
 
 def guarantees(results: Results) -> Section | None:
@@ -128,9 +129,7 @@ def _ranks(proof: Proved, many: int) -> tuple[str, dict[Assumption, str]]:
     return f"{-one:.3f}" if one else "", {each: f"{-value:.3f}" for each, value in of_many}
 
 
-def _stronger(
-    bound: Callable[[Assumption], float], many: int, *, nothing: float
-) -> Iterator[tuple[Assumption, float]]:
+def _stronger(bound: _Bound, many: int, *, nothing: float) -> Iterator[tuple[Assumption, float]]:
     """The bounds of assumptions about many releases, each below the one before; `nothing` proves nothing."""
     for each in BY_STRENGTH if many > 1 else ():  # the other columns are for one
         if (value := bound(each)) < nothing:
@@ -198,12 +197,11 @@ def training(results: Results) -> Section | None:
         Column("δ", partial(bound, "delta", "–")),
         Column("accuracy", lambda record: show_estimate(Estimate(*interval_of(record.result), seeds=1))),
     ]
+    table = settings_table("training", promising, columns, setting=lambda record: record.cell.protection)
     values = {
         # (the unit, the exceptions, the cells of both), in the order of the study.
         "groups": [(*promise, [record.cell for record in alike]) for promise, alike in groups.items()],
-        "table": settings_table(
-            "training", promising, columns, setting=lambda record: record.cell.protection
-        ),
+        "table": table,
         "together": _sum(list(spent.values())),
     }
     return Section("training", "Privacy of training", values)

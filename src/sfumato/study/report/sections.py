@@ -14,7 +14,7 @@ from typing import Any
 
 from sfumato.base.proportions import wilson
 from sfumato.study import vocabulary
-from sfumato.study.choose.figures import Estimate, Setting, classifier_in_words, estimate_of, percent
+from sfumato.study.choose.figures import Risk, Setting, classifier_in_words, estimate_of, percent
 from sfumato.study.choose.results import Results
 from sfumato.study.hits import join
 from sfumato.study.report import charts
@@ -65,20 +65,23 @@ def frontier(results: Results) -> Section:
         tops = [risk.top1 for name in names if (risk := results.risks.get((setting.protection, name)))]
         return show_estimate(max(tops, key=lambda top: top.value, default=None))
 
-    columns = [Column("best accuracy", lambda each: show_estimate(each.accuracy))]
-    learner = text_column("learner", lambda each: each.learner)
-    if not secret:
-        columns += [learner]
-    elif apart:
-        columns += [Column(f"strongest {kind}", partial(strongest, of)) for kind, of in kinds.items()]
-        columns += [learner]
-    else:
-        columns += [
-            Column("strongest re-identification", lambda each: show_estimate(each.risk and each.risk.top1)),
-            learner,
+    def top(risk: Risk | None) -> Value:
+        return show_estimate(risk.top1 if risk else None)
+
+    risks = [Column(f"strongest {kind}", partial(strongest, of)) for kind, of in kinds.items()]
+    words: list[Column] = []
+    if not apart:
+        risks = [Column("strongest re-identification", lambda each: top(each.risk))]
+        words = [
             text_column("adversary", lambda each: each.risk and ATTACKS[each.risk.attack].short),
             text_column("classifier", lambda each: each.risk and classifier_in_words(each.risk.classifier)),
         ]
+    columns = [
+        Column("best accuracy", lambda each: show_estimate(each.accuracy)),
+        *(risks if secret else ()),
+        text_column("learner", lambda each: each.learner),
+        *(words if secret else ()),
+    ]
     looks = charts.looks(study)
     families = [(family.legend, looks[family.name]) for family in charts.families(study)]
     values = {
@@ -210,8 +213,7 @@ def log_rank_privacy(results: Results) -> Section | None:
     if not found:
         return None
     one = next(iter(found.values()))[0]
-    privacy: dict[str, Estimate] = {}
-    rates: dict[str, Estimate] = {}
+    privacy, rates = {}, {}
     curves: dict[str, list[str]] = defaultdict(list)  # by all but the noise
     for spec, seeds in found.items():
         privacy[spec] = results.together([(each.lrp, each.low, each.high) for each in seeds], [None])
@@ -225,12 +227,12 @@ def log_rank_privacy(results: Results) -> Section | None:
         rank = privacy[spec]
         return Value(f"{rank.value:.3f}", (f"{rank.low:.3f}–{rank.high:.3f}",))
 
+    def strongest(spec: str) -> str:
+        return ", ".join(dict.fromkeys(each.strongest for each in found[spec]))
+
     columns = [
         Column("log-rank privacy", ranks, f"blind guessing {one.guessing:.3f}"),
-        text_column(
-            "strongest adversary",
-            lambda spec: ", ".join(dict.fromkeys(each.strongest for each in found[spec])),
-        ),
+        text_column("strongest adversary", strongest),
         Column("accuracy", lambda spec: show_estimate(rates.get(spec)), "by the feature’s own classifier"),
     ]
     drawn, looks = {}, [("guessing", charts.CHANCE_LOOK)]
@@ -288,17 +290,11 @@ def reconstruction(results: Results) -> Section | None:
         return _row_of(found[key][0].pictures, f"image {{}} rebuilt from {key[0]}", words)
 
     original = text_column("original", lambda key: _row_of(found[key][0].originals, "original {}"))
-    table = settings_table(
-        "reconstruction",
-        [key for key in keys if key in found],
-        [
-            text_column("adversary", lambda key: RECONSTRUCTIONS[key[1]].words),
-            *[original] * pictured,
-            text_column("rebuilt", rebuilt),
-        ],
-        setting=lambda key: key[0],
-        style="pictures rebuilt",
-    )
+    adversary = text_column("adversary", lambda key: RECONSTRUCTIONS[key[1]].words)
+    columns = [adversary, *[original] * pictured, text_column("rebuilt", rebuilt)]
+    keys = [key for key in keys if key in found]
+    style = "pictures rebuilt"
+    table = settings_table("reconstruction", keys, columns, setting=lambda key: key[0], style=style)
     images = max(seeds[0].images for seeds in found.values())
     values = {"attacks": tried, "pictured": pictured, "table": table, "images": images}
     return Section("reconstruction", "What adversaries rebuild", values, "Reconstruction", pictured)

@@ -143,9 +143,6 @@ def format_value(value: Any) -> str:
     return str(value)
 
 
-# The full tables: number for number
-
-
 def tables(results: Results) -> list[Table]:
     """The frontier, and the records of every kind but pictures, if there are any."""
     records = (_of_records(results, name, *source) for name, source in _SOURCES.items())
