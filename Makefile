@@ -83,7 +83,7 @@ web/node_modules/.package-lock.json: web/package-lock.json
 results: $(VENV)/test.done
 	$(BIN)/python studies/results.py
 
-# What the papers claim, each sentence with our verdict and the intervals behind it, drawn as text.
+# What the papers claim, each sentence with our verdict and the intervals behind it.
 claims: $(VENV)/test.done
 	$(BIN)/python studies/claims.py
 

@@ -10,8 +10,8 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 sys.path.append(str(HERE.parent / "studies"))  # last: its names are plain words
 
+import results
 from generators import notebooks, pages, plain
-from results_page import pages as results
 from sphinx.domains.python import PythonDomain
 
 import sfumato

@@ -35,7 +35,7 @@ QUERY = re.compile(r"^\s*\(?(select|with|insert|update|delete)\b|\(select |\bwhe
 # Pages made from other texts are read there: reference pages from docstrings, results from templates.
 PAGES = ("*.md", "docs/*.md", "docs/*/*.md", "docs/templates/**/*.jinja", "web/index.html", "studies/*.yaml")
 GENERATED = re.compile(r"docs/(reference/|results|claims\.md)")
-PROGRAMS = ("src/**/*.py", "studies/results_page/*.py")
+PROGRAMS = ("src/**/*.py", "studies/tables.py")
 SCREENS = ("src/**/*.html", "web/src/**/*.ts")
 
 # Not words of a page: parts made from templates, code, links, and expressions of a template or the browser.

@@ -1,11 +1,11 @@
 """The claims of the papers, each judged by the records that answer it.
 
-    python studies/claims.py              # every claim with its verdict, its intervals drawn
-    python studies/claims.py fs-pic       # those of the files whose names begin so
+    python studies/claims.py              # every claim with its verdict and its contrasts
+    python studies/claims.py fs-pic       # those of the file of one paper
 
-A file under studies/claims has a sentence of a paper, the quantity that it is about, the regime in which the paper
-measured it, and evidence: the records, the comparison that the sentence makes, and our verdict. The verdict is computed,
-too, and another one is an error. `make results` makes docs/claims.md of them.
+A file under studies/claims has the sentences of a paper, for each the quantity that it is about, the regime in which the
+paper measured it, and evidence: the records, the comparison that the sentence makes, and our verdict. The verdict is
+computed, too, and another one is an error. `make results` makes docs/claims.md of them.
 
 A sentence becomes contrasts: differences that it says are above 0, each with a 95% interval, over seeds if there are
 several, else over test episodes. A contrast shows the sentence if its interval is above 0, and contradicts it if the
@@ -25,11 +25,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, field_validator
-from results_page.engine import rises
-from results_page.figures import half_width
-from results_page.flat import Row, at, digest, grouped, in_words, matches, rows
+from pydantic import BaseModel, ConfigDict
 from scipy import stats
+from tables import Row, at, digest, grouped, half_width, in_words, matches, rises, rows
 
 from sfumato.errors import DataError
 
@@ -37,15 +35,10 @@ FOLDER = Path(__file__).parent / "claims"
 TESTS = FOLDER.parents[1]
 CHANCE = 0.05  # below which so many contrasts do not come by chance
 ENOUGH = 3  # seeds
+PAPERS = ("fs-pic", "mask", "dpfe", "meta-clip", "semsim")
 FEW = 8  # contrasts, which are written one by one
-PAPERS = {
-    "FS-PIC": "FS-PIC: few-shot learning on protected images (Parnami et al. 2022)",
-    "Mask": "Learned masks",
-    "DPFE": "Private features: DPFE (Osia et al. 2018)",
-    "Meta-Clip": "Meta-Clip: clipping that adapts, in private meta-learning",
-    "SemSim": "SemSim: do measures agree with people?",
-}
 Word = Literal["holds", "holds in part", "fails", "no power", "another regime", "cannot be checked"]
+Patterns = dict[str, Any]
 
 
 class Strict(BaseModel):
@@ -55,114 +48,72 @@ class Strict(BaseModel):
 
 
 class Measure(Strict):
-    """A column that measures a quantity, in the rows in which it does."""
+    """How records become rows of a quantity, and what measures it in which of them."""
 
-    value: str
-    where: dict[str, Any] = {}
-
-
-class Left(Strict):
-    """Rows of the quantity that are not evidence, and the reason; never all rows that there will be."""
-
-    where: dict[str, Any]
-    why: str
-
-    @field_validator("where")
-    @classmethod
-    def _some(cls, where: dict[str, Any]) -> dict[str, Any]:
-        if all(wanted == "*" for wanted in where.values()):
-            raise ValueError("'*' leaves out what nobody has looked at: name the rows")
-        return where
-
-
-class Same(Strict):
-    """A part of the paper's regime, and the column in which the records must have it."""
-
-    column: str
-    paper: Any
-
-
-class Bound(Strict):
-    """How far a value must be from a number, or from a column of its row."""
-
-    bound: float | str
-    by: float = 0.0
+    rows: str
+    value: str  # its column
+    half: str = ""  # the column of half its interval over test episodes
+    where: Patterns = {}
+    unit: str = "seed"  # the column that counts repetitions
+    seeds: int = ENOUGH  # how many a study says it has
+    scale: float = 100.0  # of differences that are points
 
 
 class Compare(Strict):
-    """The contrasts of a sentence.
+    """The contrasts of a sentence: `ours` (all others) against each of `theirs` (all others), or values in an `order`.
 
-    Attributes:
-        across: the column whose values are compared: `ours` (all others) with each of `theirs` (all others), or in an
-            `order`; "peak inside" says that the highest is neither the first nor the last.
-        against: a number or a column, with which values are compared in place of other rows.
-        within: columns whose values the compared rows share, a contrast for each.
-        sign: on which side of the others the sentence says that ours is.
-        reduce: how several rows of one seed become one.
-        allowed: how far on the wrong side the sentence lets ours be.
-        claimed: the effect in the paper.
+    "peak inside" says that the highest is neither the first nor the last.
     """
 
-    across: str = ""
+    across: str = ""  # the column whose values are compared
     ours: str | None = None
     theirs: list[str] = []
     order: Literal["falling", "rising", "peak inside"] | None = None
-    against: float | str | None = None
-    within: list[str] = []
-    sign: Literal["above", "below"] = "above"
-    reduce: Literal["mean", "min", "max"] | None = None
-    allowed: float = 0.0
-    claimed: float = 0.0
+    against: float | str | None = None  # a number or a column, in place of other rows
+    within: list[str] = []  # columns whose values the compared rows share, a contrast for each
+    sign: Literal["above", "below"] = "above"  # where the sentence says that ours is
+    reduce: Literal["mean", "min", "max"] | None = None  # several rows of one seed to one
+    allowed: float = 0.0  # how far on the wrong side the sentence lets ours be
+    claimed: float = 0.0  # the effect in the paper
 
 
 class Evidence(Strict):
-    """Records, a test, or nothing, that answer a claim.
-
-    Attributes:
-        data, here: the data set, and what else differs from the paper's regime and does not decide.
-        verdict, because: ours, and what the figures alone do not say of it.
-        before: the verdict of an earlier version, and why it changed.
-        rows: how records become rows, of results_page.flat.
-        value, half: the column of the quantity, and that of half its interval over test episodes.
-        unit, seeds: the column that counts repetitions, and how many the study says it has.
-        needs: whether one contrast that contradicts decides, as of "only falls".
-        learned, room: how far values must be above what nothing learned has, and below (above) what they cannot pass.
-        counted: a column of which it is said in how many rows it is true.
-        scale: 100 if differences are points.
-    """
+    """Records, a test, or nothing, that answer a claim, and our verdict."""
 
     data: str
     verdict: Word
-    because: str = ""
-    here: str = ""
-    command: str = ""
-    before: str = ""
+    because: str = ""  # what the figures alone do not say of the verdict
+    here: str = ""  # what else differs from the paper's regime and does not decide
+    command: str = ""  # that made the records, if it is not `sfumato study run` of the last of them
     test: str = ""
     records: list[str] = []
-    rows: str = "plain"
-    where: dict[str, Any] = {}
-    left_out: list[Left] = []
+    rows: str = ""  # of the measure, if it is not the first of the quantity, as its value
     value: str = ""
-    half: str = ""
-    unit: str = "seed"
-    seeds: int = ENOUGH
-    regime: dict[str, Same] = {}
+    where: Patterns = {}
+    unit: str = ""  # if they are not those of the measure
+    seeds: int = 0
+    regime: dict[str, tuple[str, Any]] = {}  # a part of the paper's regime: the column, and its value there
     compare: Compare = Compare()
-    needs: Literal["each", "every"] = "each"
-    learned: Bound | None = None
-    room: Bound | None = None
-    counted: str = ""
-    scale: float = 100.0
+    needs: Literal["each", "every"] = "each"  # whether one contrast that contradicts decides
+    learned: tuple[float | str, float] | None = None  # above what, and how far, something was learned
+    room: tuple[float | str, float] | None = None  # what values cannot pass, and how far they must be from it
+    counted: str = ""  # a column of which it is said in how many rows it is true
+
+    @property
+    def made_by(self) -> str:
+        """The command."""
+        return self.command or (f"sfumato study run studies/{self.records[-1]}.yaml" if self.records else "")
 
 
 class Claim(Strict):
     """A sentence of a paper, the quantity, one of quantities.yaml, and the regime in which the paper measured it."""
 
-    paper: str
     says: str
-    figure: str
     quantity: str
     regime: str
+    left_out: dict[
+        str, Patterns | list[Patterns]
+    ] = {}  # the reason: rows of the quantity that are no evidence
     evidence: list[Evidence]
 
 
@@ -179,66 +130,54 @@ class Contrast:
     gap: float
     half: float
     seeds: int
-    blank: str
+    blank: str = ""
     data: str = ""
-
-    @property
-    def low(self) -> float:
-        """The lower end of the interval."""
-        return self.gap - self.half
-
-    @property
-    def high(self) -> float:
-        """The upper end."""
-        return self.gap + self.half
 
     def outcome(self, compare: Compare) -> Literal["yes", "no", "open"]:
         """Whether it shows the sentence, contradicts it, or neither."""
-        if self.low > -compare.allowed:
+        if self.gap - self.half > -compare.allowed:
             return "yes"
-        return "no" if self.high < compare.claimed - compare.allowed else "open"
+        return "no" if self.gap + self.half < compare.claimed - compare.allowed else "open"
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A verdict by records: the reason; contrasts, seeds, trainings that still rose of how many, and their digest."""
+    """A verdict by records: the reason, contrasts, and what docs/claims.md says of them."""
 
     word: Word
     reason: str = ""
     contrasts: tuple[Contrast, ...] = ()
-    seeds: int = 0
-    rising: tuple[int, int] = (0, 0)
+    figures: str = ""
+    power: str = "–"
     digest: str = ""
-    counted: str = ""
 
 
-def judge(evidence: Evidence, quantity: Sequence[Measure], known: Sequence[Row]) -> Judged:
-    """The verdict on evidence, of the rows of its records; `quantity` has the columns that measure what the paper does.
+def judge(claim: Claim, evidence: Evidence, measure: Measure, known: Sequence[Row]) -> Judged:
+    """The verdict on evidence, of the rows of its records.
 
     Raises:
         DataError: no row is chosen; some of the quantity are neither chosen nor left out for a reason; or several are
             of one seed and nothing says how they become one.
     """
-    chosen = [row for row in known if at(row, evidence.value) is not None and matches(row, evidence.where)]
+    chosen = [row for row in known if at(row, measure.value) is not None and matches(row, evidence.where)]
     if not chosen:
-        raise DataError(f"{evidence.data}: no row has {evidence.value} and {evidence.where}: mend `where`")
+        raise DataError(f"{evidence.data}: no row has {measure.value} and {evidence.where}: mend `where`")
     marked = digest("".join(sorted({row["record"] for row in chosen})))[:8]
-    measure = next((each for each in quantity if each.value == evidence.value), None)
-    if measure is None or not all(matches(row, measure.where) for row in chosen):
-        reason = f"{evidence.value} of these rows is not the paper's quantity"
+    if not all(matches(row, measure.where) for row in chosen):
+        reason = f"{measure.value} of these rows is not the paper's quantity"
         return Judged("another regime", reason, digest=marked)
-    _check_left_out(evidence, measure, known)
-    contrasts = tuple(_contrasts(evidence, chosen))
-    seeds = len({at(row, evidence.unit) for row in chosen})
-    if evidence.unit == "seed":  # the fewest of a contrast
+    _check_left_out(claim, evidence, measure, known)
+    unit, wanted = evidence.unit or measure.unit, evidence.seeds or measure.seeds
+    measure = measure.model_copy(update={"unit": unit, "seeds": wanted})
+    contrasts = tuple(_contrasts(evidence, measure, chosen))
+    seeds = len({at(row, unit) for row in chosen})
+    if unit == "seed":  # the fewest of a contrast
         seeds = min((each.seeds for each in contrasts if not each.blank), default=seeds)
     curves = {row["validation"] for row in chosen if row.get("validation")}  # one for each training
     rose = [of for of in map(rises, curves) if of is not None]
-    true = sum(bool(at(row, evidence.counted)) for row in chosen)
-    counted = f"{evidence.counted} in {true} of {len(chosen)}" if evidence.counted else ""
     word, reason = decide(contrasts, evidence.compare, evidence.needs)
-    wanted = max(ENOUGH, evidence.seeds)
-    doubts = [f"{seeds} of {wanted} {_units(evidence)}"] if seeds < wanted else []
+    enough = max(ENOUGH, wanted)
+    doubts = [f"{seeds} of {enough} {_units(unit)}"] if seeds < enough else []
     doubts += ["most trainings still rose"] if 2 * sum(rose) > len(rose) else []
     if differs := list(_differences(evidence, chosen)):
         word, reason = "another regime", f"{'; '.join(differs)}. There: {_joined(word, reason)}"
@@ -246,8 +185,11 @@ def judge(evidence: Evidence, quantity: Sequence[Measure], known: Sequence[Row])
         word = "no power"
     elif doubts and word == "holds":
         word = "holds in part"
-    reason = _joined(reason, *doubts)
-    return Judged(word, reason, contrasts, seeds, (sum(rose), len(rose)), marked, counted)
+    figures, power = _figures(contrasts, measure.scale), _power(contrasts, measure, seeds, rose)
+    if evidence.counted:
+        true = sum(bool(at(row, evidence.counted)) for row in chosen)
+        figures += f"; {evidence.counted} in {true} of {len(chosen)}"
+    return Judged(word, _joined(reason, *doubts), contrasts, figures, power, marked)
 
 
 def decide(contrasts: Sequence[Contrast], compare: Compare, needs: str) -> tuple[Word, str]:
@@ -271,11 +213,6 @@ def decide(contrasts: Sequence[Contrast], compare: Compare, needs: str) -> tuple
     return ("fails" if 2 * no > len(usable) else "no power"), reason
 
 
-def by_chance(count: int, of: int) -> float:
-    """How likely so many independent 95% intervals, of so many, are above 0 if there is no difference."""
-    return float(stats.binom.sf(count - 1, of, 0.025))
-
-
 def _are_chance(outcomes: Sequence[tuple[Contrast, str]], word: str) -> bool:
     """Whether so many contrasts with an outcome may have come by chance.
 
@@ -283,21 +220,30 @@ def _are_chance(outcomes: Sequence[tuple[Contrast, str]], word: str) -> bool:
     data sets with such a contrast counts as well.
     """
     shown = [each.data for each, outcome in outcomes if outcome == word]
-    sets = {each.data for each, _ in outcomes}
-    return max(by_chance(len(shown), len(outcomes)), by_chance(len(set(shown)), len(sets))) >= CHANCE
+    of_all, of_sets = len(outcomes), len({each.data for each, _ in outcomes})
+    # So many independent 95% intervals, of so many, are above 0 if there is no difference.
+    likely = (
+        stats.binom.sf(len(shown) - 1, of_all, 0.025),
+        stats.binom.sf(len(set(shown)) - 1, of_sets, 0.025),
+    )
+    return bool(max(likely) >= CHANCE)
 
 
-def _units(evidence: Evidence) -> str:
-    known = {"data": "data sets", "spec": "settings", "threads": "measurements"}
-    return known.get(evidence.unit, f"{evidence.unit}s")
+def _units(unit: str, count: int = 2) -> str:
+    words = {"data": "data sets", "spec": "settings", "threads": "measurements"}.get(unit, f"{unit}s")
+    return words if count != 1 else words.removesuffix("s")
 
 
 def _joined(*parts: str) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _check_left_out(evidence: Evidence, measure: Measure, known: Sequence[Row]) -> None:
-    said = [evidence.where, *(left.where for left in evidence.left_out)]
+def _check_left_out(claim: Claim, evidence: Evidence, measure: Measure, known: Sequence[Row]) -> None:
+    """Each row of the quantity is evidence, for this row or another of the claim, or left out for a reason."""
+    others = (each.where for each in claim.evidence if set(each.records) & set(evidence.records))
+    said: list[Patterns] = [evidence.where, *others]
+    for where in claim.left_out.values():
+        said += where if isinstance(where, list) else [where]
     of_quantity = (row for row in known if at(row, measure.value) is not None and matches(row, measure.where))
     if unsaid := [row for row in of_quantity if not any(matches(row, where) for where in said)]:
         example = {key: value for key, value in unsaid[0].items() if isinstance(value, str | int | float)}
@@ -309,40 +255,38 @@ def _check_left_out(evidence: Evidence, measure: Measure, known: Sequence[Row]) 
 
 def _differences(evidence: Evidence, chosen: Sequence[Row]) -> Iterator[str]:
     """What the records have in place of the paper's regime."""
-    for name, same in evidence.regime.items():
-        wanted = same.paper if isinstance(same.paper, list) else [same.paper]
-        values = {at(row, same.column) for row in chosen} - {None}
+    for name, (column, paper) in evidence.regime.items():
+        wanted = paper if isinstance(paper, list) else [paper]
+        values = {at(row, column) for row in chosen} - {None}
         if not values:
-            raise DataError(f"{evidence.data}: no row has {same.column}: the records do not show the {name}")
-        if others := values - set(wanted):
-            yield f"{name} {', '.join(map(in_words, sorted(others, key=str)))} in place of {', '.join(map(in_words, wanted))}"
+            raise DataError(f"{evidence.data}: no row has {column}: the records do not show the {name}")
+        if others := sorted(values - set(wanted), key=str):
+            ours, papers = (", ".join(map(in_words, each)) for each in (others, wanted))
+            yield f"{name} {ours} in place of {papers}"
 
 
-def _contrasts(evidence: Evidence, chosen: Sequence[Row]) -> Iterator[Contrast]:
+def _contrasts(evidence: Evidence, measure: Measure, chosen: Sequence[Row]) -> Iterator[Contrast]:
     compare = evidence.compare
     for name, group in grouped(chosen, compare.within).items():
         by_value = grouped(group, [compare.across] if compare.across else [])
-        for ours, theirs in _pairs(evidence, by_value):
+        for ours, theirs in _pairs(compare, measure, by_value):
             single = compare.within and (theirs is None or (compare.ours and len(compare.theirs) == 1))
             pair = "" if single else ours if theirs is None else f"{ours} against {theirs}"
-            other = by_value[ours] if theirs is None else by_value[theirs]
-            yield _contrast(evidence, " ".join(filter(None, (name, pair))), by_value[ours], other)
+            other = by_value[ours if theirs is None else theirs]
+            yield _contrast(evidence, measure, " ".join(filter(None, (name, pair))), by_value[ours], other)
 
 
-def compared(known: Sequence[Row], value: str, **compare: Any) -> list[Contrast]:
-    """The contrasts of rows that have a value, over seeds, as pages show them; see Compare."""
-    evidence = Evidence(data="a page", verdict="holds", value=value, compare=Compare(**compare))
-    return list(_contrasts(evidence, [row for row in known if at(row, value) is not None]))
-
-
-def _pairs(evidence: Evidence, by_value: Mapping[str, list[Row]]) -> Iterator[tuple[str, str | None]]:
-    compare, values = evidence.compare, list(by_value)
+def _pairs(
+    compare: Compare, measure: Measure, by_value: Mapping[str, list[Row]]
+) -> Iterator[tuple[str, str | None]]:
+    values = list(by_value)
     if compare.against is not None:
         yield from ((value, None) for value in values)
     elif compare.order == "peak inside":
-        inside = max(
-            values[1:-1], key=lambda value: statistics.mean(_by_unit(evidence, by_value[value]).values())
-        )
+        means = {
+            value: statistics.mean(_by_unit(compare, measure, by_value[value]).values()) for value in values
+        }
+        inside = max(values[1:-1], key=lambda value: means[value])
         yield from ((inside, values[0]), (inside, values[-1]))
     elif compare.order:
         yield from pairwise(values if compare.order == "falling" else values[::-1])
@@ -352,70 +296,113 @@ def _pairs(evidence: Evidence, by_value: Mapping[str, list[Row]]) -> Iterator[tu
         yield from ((own, other) for own in ours for other in theirs if own in by_value and other in by_value)
 
 
-def _by_unit(evidence: Evidence, of: Sequence[Row], column: str = "") -> dict[str, float]:
+def _by_unit(compare: Compare, measure: Measure, of: Sequence[Row], column: str = "") -> dict[str, float]:
     """The quantity, or another column, of each seed."""
-    reduce = {"mean": statistics.mean, "min": min, "max": max, None: None}[evidence.compare.reduce]
+    reduce = {"mean": statistics.mean, "min": min, "max": max, None: None}[compare.reduce]
     values = {}
-    for unit, group in grouped(of, [evidence.unit]).items():
-        values[unit] = [
-            float(value) for row in group if (value := at(row, column or evidence.value)) is not None
-        ]
-        if len(values[unit]) > 1 and not reduce:
+    for unit, group in grouped(of, [measure.unit]).items():
+        each = [float(value) for row in group if (value := at(row, column or measure.value)) is not None]
+        if len(each) > 1 and not reduce:
             raise DataError(
-                f"{evidence.data}: {len(group)} rows of one {evidence.unit}, {unit}: say `reduce`, or choose fewer"
+                f"{len(group)} rows of one {measure.unit}, {unit}, have {measure.value}: say `reduce`, or choose fewer"
             )
-    return {unit: float((reduce or max)(each)) for unit, each in values.items() if each}
+        if each:
+            values[unit] = float((reduce or max)(each))
+    return values
 
 
-def _contrast(evidence: Evidence, name: str, ours: Sequence[Row], theirs: Sequence[Row]) -> Contrast:
+def _contrast(
+    evidence: Evidence, measure: Measure, name: str, ours: Sequence[Row], theirs: Sequence[Row]
+) -> Contrast:
     compare, sign = evidence.compare, 1 if evidence.compare.sign == "above" else -1
-    own = _by_unit(evidence, ours)
+    own = _by_unit(compare, measure, ours)
     if isinstance(compare.against, float):
         other = dict.fromkeys(own, compare.against)
     else:
-        other = _by_unit(evidence, theirs, compare.against or "")
-    gaps = [sign * (own[unit] - other[unit]) for unit in own if unit in other]
-    if not gaps:
+        other = _by_unit(compare, measure, theirs, compare.against or "")
+    both = [unit for unit in own if unit in other]
+    if not both:
         raise DataError(
-            f"{evidence.data}: {name}: no {evidence.unit} has both: {sorted(own)}, {sorted(other)}"
+            f"{evidence.data}: {name}: no {measure.unit} has both: {sorted(own)}, {sorted(other)}"
         )
-    one, two = (statistics.mean(of[unit] for unit in own if unit in other) for of in (own, other))
+    gaps = [sign * (own[unit] - other[unit]) for unit in both]
+    one, two = (statistics.mean(of[unit] for unit in both) for of in (own, other))
     half = half_width(gaps)
-    if len(gaps) == 1 and evidence.half:
+    if len(gaps) == 1 and measure.half:
         sides = (ours,) if compare.against is not None else (ours, theirs)
-        half = math.hypot(*(max(_by_unit(evidence, side, evidence.half).values()) for side in sides))
+        half = math.hypot(*(max(_by_unit(compare, measure, side, measure.half).values()) for side in sides))
+
     blank = ""
-    if (known := evidence.learned) and min(one, two) < _bound(evidence, known, ours) + known.by:
-        blank = "nothing was learned"
-    elif (known := evidence.room) and sign * (_bound(evidence, known, ours) - two) < known.by:
-        blank = "no room to " + ("rise" if sign > 0 else "fall")
+    for what, limit in (("learned", evidence.learned), ("room", evidence.room)):
+        if blank or limit is None:
+            continue
+        bound, by = limit
+        if isinstance(bound, str):
+            bound = statistics.mean(_by_unit(compare, measure, ours, bound).values())
+        if what == "learned" and min(one, two) < bound + by:
+            blank = "nothing was learned"
+        elif what == "room" and sign * (bound - two) < by:
+            blank = "no room to " + ("rise" if sign > 0 else "fall")
     # Worlds such as lfw-both and lfw-small are of the photographs of lfw.
     data = next((str(ours[0][key]).split("-")[0] for key in ("world", "data", "study") if key in ours[0]), "")
     return Contrast(name, one, two, statistics.mean(gaps), half, len(gaps), blank, data)
 
 
-def _bound(evidence: Evidence, of: Bound, row: Sequence[Row]) -> float:
-    number = isinstance(of.bound, float)
-    return float(of.bound) if number else statistics.mean(_by_unit(evidence, row, str(of.bound)).values())
+def _figures(contrasts: Sequence[Contrast], scale: float) -> str:
+    """The contrasts in words: each of a few, the range of many."""
+    usable = [each for each in contrasts if not each.blank] or contrasts
+    digits = 1 if scale == 100 else 3
+    gaps = [scale * each.gap for each in usable]
+    if len(usable) > FEW:
+        return f"{min(gaps):+.{digits}f} to {max(gaps):+.{digits}f}"
+    return "; ".join(
+        (f"{each.name}: " if each.name else "")
+        + (f"{scale * each.ours:.{digits}f} / {scale * each.theirs:.{digits}f}, " if each.theirs else "")
+        + f"{scale * each.gap:+.{digits}f}"
+        + (f" ± {scale * each.half:.{digits}f}" if each.half < math.inf else "")
+        for each in usable
+    )
 
 
-# What there is, in words.
+def _power(contrasts: Sequence[Contrast], measure: Measure, seeds: int, rose: Sequence[bool]) -> str:
+    """Seeds, the least and the widest interval, and how many trainings still rose."""
+    says = f" (the study says {measure.seeds})" * (seeds < measure.seeds)
+    parts = [f"{seeds} {_units(measure.unit, seeds)}{says}"]
+    halves = [measure.scale * each.half for each in contrasts]
+    if max(halves) < math.inf:
+        parts.append("± " + " to ".join(dict.fromkeys(f"{half:.2g}" for half in (min(halves), max(halves)))))
+    if rose:
+        parts.append(f"validation still rose in {sum(rose)} of {len(rose)} trainings")
+    return ", ".join(parts)
 
 
-def load(folder: Path = FOLDER) -> dict[str, Claim]:
-    """The claims, by the names of their files."""
-    return {path.stem: Claim.model_validate(_yaml(path)) for path in sorted(folder.glob("*-*.yaml"))}
+def load() -> dict[str, tuple[str, list[Claim]]]:
+    """The name of each file -> the paper, and its claims."""
+    files = {name: _yaml(FOLDER / f"{name}.yaml") for name in PAPERS}
+    return {
+        name: (file["paper"], [Claim.model_validate(each) for each in file["claims"]])
+        for name, file in files.items()
+    }
 
 
 @cache
-def quantities(folder: Path = FOLDER) -> dict[str, list[Measure]]:
+def quantities() -> dict[str, list[Measure]]:
     """Quantity -> the columns that measure it."""
-    known = _yaml(folder / "quantities.yaml").items()
+    known = _yaml(FOLDER / "quantities.yaml").items()
     return {name: [Measure.model_validate(each) for each in measures] for name, measures in known}
 
 
 def _yaml(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def measure_of(claim: Claim, evidence: Evidence) -> Measure:
+    """The measure of the quantity that evidence names, or the first."""
+    return next(
+        each
+        for each in quantities()[claim.quantity]
+        if evidence.rows in ("", each.rows) and evidence.value in ("", each.value)
+    )
 
 
 def verdict(claim: Claim, evidence: Evidence) -> Judged:
@@ -425,7 +412,8 @@ def verdict(claim: Claim, evidence: Evidence) -> Judged:
         DataError: it is another one, or the test that is named is not there.
     """
     if evidence.records:
-        judged = judge(evidence, quantities()[claim.quantity], rows(evidence.records, evidence.rows))
+        measure = measure_of(claim, evidence)
+        judged = judge(claim, evidence, measure, rows(evidence.records, measure.rows))
         if judged.word != evidence.verdict:
             raise DataError(
                 f"{claim.says} ({evidence.data}): the records say {judged.word!r} ({judged.reason}) and the file "
@@ -444,82 +432,27 @@ def why(evidence: Evidence, judged: Judged) -> str:
     return ". ".join(part[0].upper() + part[1:] for part in parts)
 
 
-def figures(evidence: Evidence, judged: Judged) -> str:
-    """The contrasts: each of a few, the range of many."""
-    usable = [each for each in judged.contrasts if not each.blank] or judged.contrasts
-    scale, digits = evidence.scale, 1 if evidence.scale == 100 else 3
-    gaps = [scale * each.gap for each in usable]
-    if len(usable) > FEW:
-        return "; ".join(
-            filter(None, (f"{min(gaps):+.{digits}f} to {max(gaps):+.{digits}f}", judged.counted))
-        )
-    words = [
-        (f"{each.name}: " if each.name else "")
-        + (f"{scale * each.ours:.{digits}f} / {scale * each.theirs:.{digits}f}, " if each.theirs else "")
-        + f"{scale * each.gap:+.{digits}f}"
-        + (f" ± {scale * each.half:.{digits}f}" if each.half < math.inf else "")
-        for each in usable
-    ]
-    return "; ".join(filter(None, (*words, judged.counted)))
-
-
-def power(evidence: Evidence, judged: Judged) -> str:
-    """Seeds, the least and the widest interval, and how many trainings still rose."""
-    if not judged.contrasts:
-        return "–"
-    says = f" (the study says {evidence.seeds})" * (judged.seeds < evidence.seeds)
-    units = _units(evidence) if judged.seeds != 1 else _units(evidence).removesuffix("s")
-    parts = [f"{judged.seeds} {units}{says}"]
-    halves = [evidence.scale * each.half for each in judged.contrasts]
-    if max(halves) < math.inf:
-        parts.append("± " + " to ".join(dict.fromkeys(f"{half:.2g}" for half in (min(halves), max(halves)))))
-    if judged.rising[1]:
-        parts.append("validation still rose in {} of {} trainings".format(*judged.rising))
-    return ", ".join(parts)
-
-
-def drawn(contrast: Contrast, reach: float, width: int = 41) -> str:
-    """An interval as a line of text, with 0 in its middle."""
-
-    def column(value: float) -> int:
-        return round((max(-1.0, min(1.0, value / reach)) + 1) / 2 * (width - 1))
-
-    low, high = column(contrast.low), column(contrast.high)
-    line = ["-" if low <= at <= high else " " for at in range(width)]
-    line[width // 2], line[column(contrast.gap)] = "|", "o"
-    return "".join(line)
-
-
 def values() -> dict[str, Any]:
     """What templates may use: paper -> its claims, and each evidence of a claim with its verdict by the records."""
-    papers: dict[str, list[tuple[Claim, list[tuple[Evidence, Judged]]]]] = {name: [] for name in PAPERS}
-    for claim in load().values():
-        papers[claim.paper].append((claim, [(each, verdict(claim, each)) for each in claim.evidence]))
-    of_all = [each for claims in papers.values() for _, judged in claims for each, _ in judged]
-    return {
-        "claims": {PAPERS[name]: claims for name, claims in papers.items()},
-        "verdicts": {word: sum(each.verdict == word for each in of_all) for word in get_args(Word)},
-        "compared": compared,
-        "claim_why": why,
-        "claim_figures": figures,
-        "claim_power": power,
+    papers = {
+        paper: [(claim, [(each, verdict(claim, each)) for each in claim.evidence]) for claim in claims]
+        for paper, claims in load().values()
     }
+    said = [each.verdict for claims in papers.values() for claim, _ in claims for each in claim.evidence]
+    counts = {word: said.count(word) for word in get_args(Word)}
+    return {"claims": papers, "verdicts": counts, "claim_why": why}
 
 
 def main() -> None:
-    """Print the claims, of all files or of some."""
-    for name, claim in load().items():
-        if not name.startswith(tuple(sys.argv[1:] or [""])):
-            continue
-        print(f"\n{claim.paper}, {claim.figure}: {claim.says}")
-        for evidence in claim.evidence:
-            judged = verdict(claim, evidence)
-            print(f"  {evidence.data}: {_joined(evidence.verdict, judged.reason, power(evidence, judged))}")
-            reach = max(
-                (abs(each.gap) + each.half for each in judged.contrasts if each.half < math.inf), default=1.0
-            )
-            for each in judged.contrasts:
-                print(f"    {drawn(each, reach)}  {each.name}" + f" ({each.blank})" * bool(each.blank))
+    """Print the claims of all papers or of some, and each contrast with its interval."""
+    for name, (paper, claims) in load().items():
+        for claim in claims if name in (sys.argv[1:] or [name]) else ():
+            print(f"\n{paper}: {claim.says}")
+            for evidence in claim.evidence:
+                judged = verdict(claim, evidence)
+                print(f"  {evidence.data}: {_joined(evidence.verdict, judged.reason, judged.power)}")
+                for each in judged.contrasts:
+                    print(f"    {each.gap:+.3f} ± {each.half:.3f}  {each.name} {each.blank}".rstrip())
 
 
 if __name__ == "__main__":

@@ -14,15 +14,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import results
 import torch
 from drawn_start import scenes
 from matplotlib.figure import Figure
 from PIL import Image
-from results_page import engine
 
 from sfumato import data, images
 from sfumato.cli.data import contact_sheet
 from sfumato.study import report, vocabulary
+from sfumato.study.choose.results import Results
 from sfumato.study.report.charts import axes_of, place_labels, style
 
 PICTURES = Path(__file__).parents[1] / "docs" / "images"
@@ -38,7 +39,7 @@ COLOURS = {"image": vocabulary.VERMILION, "bits": vocabulary.BLUE, "numbers": vo
 
 def frontier_picture(name: str, path: Path) -> None:
     """Accuracy against how many are named, from one release and from ten, of every setting of a study."""
-    study = engine.study(name)
+    study = results.study(name)
     assert study is not None
     with style():
         figure, axes = axes_of(8.4, 4.6)
@@ -70,7 +71,7 @@ def frontier_picture(name: str, path: Path) -> None:
 
 def strengths_picture(name: str, path: Path) -> None:
     """One face under protections, each above how many people are named and how many answers stay right."""
-    study = engine.study(name)
+    study = results.study(name)
     assert study is not None
     settings = {setting.protection: setting for setting in study.settings}
     shown = [record for record in study.records if record.kind == "examples"]
@@ -104,7 +105,7 @@ def _write(axes: Any, height: float, words: str, colour: str = vocabulary.BLACK)
     axes.text(0.5, height, words, transform=axes.transAxes, ha="center", va="top", color=colour)
 
 
-def _later(study: engine.Study, spec: str) -> str:
+def _later(study: Results, spec: str) -> str:
     """How often people are named from the most releases that were looked at."""
     last = study.curves[spec].points[-1] if spec in study.curves else None
     return f", {100 * last.named.value:.0f}% from {last.releases}" if last else ""
@@ -134,7 +135,7 @@ def _draw(axes: Any, picture: str | None, words: str) -> None:
 def report_picture(name: str, path: Path, browser: str) -> None:
     """The head of a study's report, as a browser shows it."""
     with tempfile.TemporaryDirectory() as folder:
-        page = report.write(shutil.copy(engine.RESULTS / f"{name}.jsonl", folder))
+        page = report.write(shutil.copy(results.RESULTS / f"{name}.jsonl", folder))
         size = ",".join(map(str, REPORT))
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
         flags += [f"--user-data-dir={folder}/profile", f"--window-size={size}", f"--screenshot={path}"]

@@ -2,17 +2,18 @@
 
 from functools import cache
 
-from results_page import engine
-from results_page.reading import RESULTS
+import results
+
+from sfumato.study.choose.results import Results
 
 
 @cache
-def studies() -> tuple[engine.Study, ...]:
+def studies() -> tuple[Results, ...]:
     """Those of the engine that looked for people."""
-    loaded = [engine.study(name) for name in engine.STUDIES if (RESULTS / f"{name}.jsonl").exists()]
+    loaded = [results.study(name) for name in results.STUDIES if (results.RESULTS / f"{name}.jsonl").exists()]
     return tuple(study for study in loaded if any(record.kind == "attack" for record in study.records))
 
 
-def study(name: str) -> engine.Study:
+def study(name: str) -> Results:
     """One of them."""
-    return next(study for study in studies() if study.name == name)
+    return next(study for study in studies() if study.study["name"] == name)

@@ -10,21 +10,21 @@ from collections.abc import Iterable
 
 import pytest
 from kept import studies, study
-from results_page import engine
 
 from sfumato.study.choose.figures import Risk
+from sfumato.study.choose.results import Results
 
 # The adversary of a paper alone, whose sentences it judges: nothing is recommended by it.
 PAPERS = {"lfw-published-named"}
 
 
-def people_of(study: engine.Study) -> str:
+def people_of(study: Results) -> str:
     """What two studies have in common whose adversaries look for the same people on the same photographs."""
-    data = study.file["data"]
-    return f"{data['images']} of {data['source']} at {data['shape']}, by {study.file['task']['sensitive']}"
+    data = study.study["data"]
+    return f"{data['images']} of {data['source']} at {data['shape']}, by {study.study['task']['sensitive']}"
 
 
-def strongest(study: engine.Study) -> dict[str, Risk]:
+def strongest(study: Results) -> dict[str, Risk]:
     """Protection -> the strongest adversary who was tried; a trained one is another in every study."""
     trained = ("mask", "feature", "code", "answer")
     return {
@@ -34,11 +34,11 @@ def strongest(study: engine.Study) -> dict[str, Risk]:
     }
 
 
-def contradictions(compared: Iterable[engine.Study]) -> list[str]:
+def contradictions(compared: Iterable[Results]) -> list[str]:
     """Where a study's figure lies above another's, by more than their intervals allow."""
     together = defaultdict(list)
     for each in compared:
-        together[people_of(each)].append((each.name, strongest(each)))
+        together[people_of(each)].append((each.study["name"], strongest(each)))
     found = []
     for group in together.values():
         for (name, own), (other, theirs) in itertools.permutations(group, 2):
@@ -52,7 +52,7 @@ def contradictions(compared: Iterable[engine.Study]) -> list[str]:
 
 
 def test_the_strongest_adversary_of_a_protection_is_as_strong_in_every_study_of_the_same_people():
-    assert contradictions(each for each in studies() if each.name not in PAPERS) == []
+    assert contradictions(each for each in studies() if each.study["name"] not in PAPERS) == []
     assert contradictions(studies()) != []
 
 
@@ -60,13 +60,13 @@ def test_a_study_that_leaves_the_strongest_adversary_out_contradicts_one_that_ha
     whole = study("lfw-smile")
     strong = ("reidentify-values", "reidentify-fused")  # of whom the second has what the first finds
     records = [record for record in whole.records if record.cell.attack not in strong]
-    less = engine.Study("less", whole.file, records)
+    less = Results(whole.study | {"name": "less"}, records)
     assert any(line.startswith("pixelize:cell=8: less has") for line in contradictions([whole, less]))
 
 
 @pytest.mark.parametrize("change", [{"source": "table:others.csv"}, {"shape": [3, 42, 42]}])
 def test_other_photographs_are_not_compared(change):
     whole = study("lfw-smile")
-    data = whole.file["data"] | change
-    other = engine.Study("other", whole.file | {"data": data}, whole.records[:0])
+    data = whole.study["data"] | change
+    other = Results(whole.study | {"data": data}, [])
     assert people_of(other) != people_of(whole)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kept import studies, study
-from results_page import engine
 from scipy.stats import norm
 
+from sfumato.study.choose.results import Results
 from sfumato.study.records import Record
 
 Counted = Callable[[int], int]  # outputs of a release -> how many count
@@ -23,7 +23,7 @@ def by_counting(probes: Sequence[float], outputs: int) -> float:
     return sum(sorted(probes, reverse=True)[:outputs])
 
 
-def attacks(kept: engine.Study) -> Iterator[tuple[Record, Any]]:
+def attacks(kept: Results) -> Iterator[tuple[Record, Any]]:
     """The attacks on what has a proof, and the proof."""
     proved = {record.cell.protection: record.result for record in kept.records if record.kind == "proved"}
     for record in kept.records:
@@ -31,7 +31,7 @@ def attacks(kept: engine.Study) -> Iterator[tuple[Record, Any]]:
             yield record, proved[record.cell.protection]
 
 
-def above_counting(kept: engine.Study, counted: Counted = int) -> list[str]:
+def above_counting(kept: Results, counted: Counted = int) -> list[str]:
     """Who names more than counting allows."""
     found = []
     for record, proof in attacks(kept):
@@ -46,7 +46,7 @@ def above_counting(kept: engine.Study, counted: Counted = int) -> list[str]:
     return found
 
 
-def above_sequences(kept: engine.Study) -> list[str]:
+def above_sequences(kept: Results) -> list[str]:
     """Who names people from sets of releases more often than the number of sequences allows."""
     proved = {record.cell.protection: record.result for record in kept.records if record.kind == "proved"}
     found = []
@@ -62,7 +62,7 @@ def above_sequences(kept: engine.Study) -> list[str]:
     return found
 
 
-def above_a_centre(kept: engine.Study, share: float = 1.0) -> list[str]:
+def above_a_centre(kept: Results, share: float = 1.0) -> list[str]:
     """Whoever surely names more than Gaussian noise about a centre allows, at that share of its c/sigma."""
     found = []
     for record, proof in attacks(kept):
@@ -83,9 +83,9 @@ def test_no_adversary_of_any_study_names_more_than_is_proved():
     counted = [proof for kept in studies() for _, proof in attacks(kept) if proof.outputs]
     assert len(counted) > 100
     for kept in studies():
-        assert above_counting(kept) == [], kept.name
-        assert above_sequences(kept) == [], kept.name
-        assert above_a_centre(kept) == [], kept.name
+        assert above_counting(kept) == [], kept.study["name"]
+        assert above_sequences(kept) == [], kept.study["name"]
+        assert above_a_centre(kept) == [], kept.study["name"]
 
 
 def test_one_bit_of_gender_is_used_up_to_the_last_probe_that_counting_allows():

@@ -80,13 +80,14 @@ def test_of_a_network_it_is_said_whose_it_is(spec: str, words: str):
 def test_where_the_figures_of_one_half_are_stated_those_of_all_are_explained():
     advice = report.load(DEMO).advice
     of_all = advice.setting.accuracy, advice.setting.risk.top1
-    assert (advice.accuracy, advice.risk.top1) != of_all
+    accuracy, risk = advice.setting.on(1)
+    assert (accuracy, risk.top1) != of_all
     accuracy, named = (f"{100 * estimate.value:.1f}%" for estimate in of_all)
     assert advice.answers[0].sentences[-1] == (
         "Charts, tables and the figures of other settings count all people and test images; there "
         f"code:bits=16 has {accuracy} accuracy and {named} re-identification."
     )
-    assert not RESULTS.advice.states_a_half  # not apart: one figure
+    assert not RESULTS.advice.setting.halves  # not apart: one figure
 
 
 def test_without_a_recommendation_the_reason_is_the_answer():

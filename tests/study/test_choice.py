@@ -60,8 +60,6 @@ def test_among_settings_that_are_proved_the_more_accurate_comes_first_and_then_t
         records += [*found(spec, value, 0.01, named), *synthetic.typed([proof])]
     advice = Results(study, records).advice
     assert advice.headline == "recommended: code:bits=4"
-    assert advice.runner_up is not None
-    assert advice.runner_up.protection == "code:bits=3"
 
 
 # Usefulness
@@ -106,9 +104,9 @@ def test_a_setting_is_chosen_by_its_strongest_adversary_on_the_half_that_chooses
     ]
     advice = Results(study, records).advice
     assert advice.headline == "recommended: blur:radius=3"  # as accurate on the first half, and safer there
-    assert advice.accuracy is not None
-    assert advice.risk is not None
-    assert (advice.accuracy.value, advice.risk.top1.value) == (0.95, pytest.approx(0.04))
+    assert advice.setting is not None
+    accuracy, risk = advice.setting.on(1)
+    assert (accuracy.value, risk.top1.value) == (0.95, pytest.approx(0.04))
 
 
 def test_what_would_show_a_bound_is_said_where_it_is_missed():
@@ -221,8 +219,6 @@ def test_a_classifier_that_only_one_seed_has_keeps_nothing_from_being_bounded():
 def test_nobody_looked_is_no_upper_end():
     (none,) = Results(small_study(), []).settings
     assert none.upper_end(0.05) == 1.0
-    assert none.risk_on(0) is None
-    assert none.accuracy_on(1) is None
 
 
 def test_a_learner_that_knows_the_classes_counts_where_all_learners_do():

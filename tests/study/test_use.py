@@ -19,10 +19,9 @@ PIXELS = "dp-pix:cell=4,epsilon=3"
 def recommended(spec: str, artefact: str = "", *, width: int = 24, reason: str = "", table: str = "") -> Any:
     """What is known of a study whose records recommend a setting, or have a reason not to."""
     setting = Setting(spec, "protected", None, None, None, (), (), (), complete=True)
-    headline = f"no recommendation: {reason}" if reason else f"recommended: {spec}"
     chosen = None if reason else setting
     by_table = {"by_table": table == "needed", "has_table": table != ""}
-    advice = Recommendation(chosen, None, 0.1, headline, (), nearest=setting, **by_table)
+    advice = Recommendation(chosen, (), reason, nearest=setting, **by_table)
     proof = Proved(release="pixels", bytes_per_image=2, artefact=artefact or None)
     return SimpleNamespace(advice=advice, study={"data": {"shape": [3, 24, width]}}, proofs={spec: proof})
 

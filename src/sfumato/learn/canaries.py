@@ -2,7 +2,7 @@
 
 For the bounds of `dp.audit.one_run`: a leak of one task is a leak of each. A canary's images all have one
 bright pixel, its own. In a network of one linear layer canaries then move parameters of their own. In others
-the adversary subtracts what the other canaries may add, which loses some of the signal. Batch norm sees
+the adversary subtracts the parts of other canaries, which loses some of the signal. Batch norm sees
 nothing if all images are alike: a network with it proves little, and convicts nobody wrongly.
 """
 

@@ -89,7 +89,7 @@ class TaskNoise:
     by C is that of the loss of all images after learning; the first epoch is a look at every task of the
     pool, at the first parameters.
 
-    Nothing is proved: see `not_covered` of the card. `conditional` is what the paper's accounting states.
+    Nothing is proved: see `not_covered` of the card. `conditional`: the statement of the paper's accounting.
     """
 
     def __init__(self, asked: InnerNoise, pool: TaskPool, tasks: int, steps: int) -> None:
@@ -128,7 +128,7 @@ class TaskNoise:
             policy.learn(gradients, policy.vote(gradients, slopes).sum().item() / divisor, sigma)
 
     def card(self, steps: int) -> dict[str, Any]:
-        """The bound of the paper's accounting after these steps (None: infinite), and what it leaves out."""
+        """The bound of the paper's accounting after these steps (None: infinite), and its gaps."""
         delta, stretch = self._asked.delta, accounting.Stretch(self.sigma, self.rate, steps * self._steps)
         return {
             "clipping": self.policy.name,

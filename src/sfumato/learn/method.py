@@ -104,15 +104,12 @@ class Episodic:
 
 
 def check_least(config: Any, **least: int) -> None:
-    """Raises ConfigError for settings below their least value, unless None, and for wrong common ones.
-
-    Settings without a `learning_rate`, such as those of a part of a training, have no common ones.
-    """
+    """Raises ConfigError for settings below their least value, unless None, and for wrong common ones."""
     for name, bound in least.items():
         value = getattr(config, name)
         if value is not None and not bound <= value < math.inf:
             raise ConfigError(f"{name}={value:g}: at least {bound}")
-    if not hasattr(config, "learning_rate"):
+    if not hasattr(config, "learning_rate"):  # a part of a training, or meta-learning
         return
     if not 0 < config.learning_rate < math.inf:
         raise ConfigError(f"learning_rate={config.learning_rate:g}: above 0 (such as 0.001)")

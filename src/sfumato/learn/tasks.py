@@ -90,12 +90,10 @@ def tasks_of(images: Tensor, shot: int) -> Tasks:
 
 @dataclass(frozen=True)
 class TaskPool:
-    """Tasks of N classes each, with all images of these classes; a task without classes is never drawn.
+    """Tasks of N classes, with all images of these; fixed, since fresh tasks have no bound for an image."""
 
-    A guarantee about tasks needs a fixed pool: an image would be in ever more fresh tasks, without a bound.
-    """
-
-    tasks: tuple[tuple[Tensor, ...], ...]  # of each task, N tensors: the rows of the images of its classes
+    # Of each task, N tensors: the rows of the images of its classes. One without classes is never drawn.
+    tasks: tuple[tuple[Tensor, ...], ...]
 
     def __len__(self) -> int:
         return len(self.tasks)

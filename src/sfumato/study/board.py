@@ -29,39 +29,29 @@ _NEEDED = {"checks", "many", "tells", "proved"}  # kinds of measurements, for a 
 
 @dataclass(frozen=True)
 class Row:
-    """One protection, measured.
-
-    Attributes:
-        protection: its spec.
-        tasks: label -> how often it is recognised from releases: the target by a trained network, others by
-            textbook classifiers of the values.
-        named: number of releases -> how often one of `candidates` people is named from them.
-        candidates: to choose from.
-        worst: how often the person is named from one release whom adversaries name most often.
-        strongest: the adversary with the most names from one release, among all test people.
-        proof: in words; "" if nothing is proved.
-        bytes, milliseconds: for an image.
-        seconds, processor_seconds: of all its measurements; other programs lengthen the first.
-        marks: the reasons why its figures do not count; none for a sound row.
-    """
+    """One protection, measured."""
 
     protection: str
-    tasks: Mapping[str, Estimate]
-    named: Mapping[int, Estimate]
+    tasks: Mapping[str, Estimate]  # label -> how often it is recognised from releases; see `Run.tasks_of`
+    named: Mapping[int, Estimate]  # number of releases -> how often one of `candidates` people is named
     candidates: int
-    worst: float
-    strongest: Risk | None
-    proof: str
-    bytes: int
-    milliseconds: float
-    seconds: float
+    worst: float  # how often the person is named from one release whom adversaries name most often
+    strongest: Risk | None  # the adversary with the most names from one release, among all test people
+    proof: str  # in words; "" if nothing is proved
+    bytes: int  # of an image
+    milliseconds: float  # for an image
+    seconds: float  # of all its measurements; other programs lengthen them
     processor_seconds: float
-    marks: tuple[str, ...]
+    marks: tuple[str, ...]  # the reasons why its figures do not count
+
+    @property
+    def top1(self) -> float:
+        """How often the strongest adversary names people; 0 if nobody tried."""
+        return self.strongest.top1.value if self.strongest else 0.0
 
     def as_json(self) -> dict[str, Any]:
         """The row, fit for JSON."""
-        best = self.strongest
-        strongest = None if best is None else {"adversary": best.adversary, **asdict(best.top1)}
+        strongest = self.strongest and {"adversary": self.strongest.adversary, **asdict(self.strongest.top1)}
         return {**asdict(replace(self, strongest=None)), "strongest": strongest}
 
 
@@ -95,9 +85,9 @@ class Run:
     @property
     def control(self) -> Estimate | None:
         """How often people are named from one unprotected image; None if nobody tried."""
-        curves = self.results.curves
-        point = curves[CONTROL].after(1) if CONTROL in curves else None
-        return None if point is None else point.named
+        curve = self.results.curves.get(CONTROL)
+        point = curve.after(1) if curve else None
+        return point.named if point else None
 
     def rows(self, first: "Run") -> Iterator[Row]:
         """A row for each protection; `first` is the run that others must be like."""
@@ -110,15 +100,15 @@ class Run:
                 continue
             checks, proof = results["checks"], every.proofs[spec].guarantee
             points = {count: curve.after(count) for count in RELEASES}
-            risks = [risk for (protection, _), risk in every.risks.items() if protection == spec]
+            risks = self._risks(spec)
             marks = [*of_all, *(f"not measured: {name}" for name in every.missing if f" {spec} " in name)]
             yield Row(
                 protection=spec,
-                tasks=self._tasks(spec, results["tells"]),
+                tasks=self.tasks_of(spec, results["tells"]),
                 named={count: point.named for count, point in points.items() if point is not None},
                 candidates=results["many"].panel,
                 worst=curve.points[0].worst,
-                strongest=max(risks, key=lambda risk: risk.top1.value, default=None),
+                strongest=max(risks.values(), key=lambda risk: risk.top1.value, default=None),
                 proof="" if proof is None else proof.text,
                 bytes=checks.bytes_most,
                 milliseconds=checks.milliseconds,
@@ -127,11 +117,13 @@ class Run:
                 marks=tuple(marks if spec == CONTROL else [*marks, *self._mark(spec, checks)]),
             )
 
-    def _tasks(self, spec: str, tells: Any) -> dict[str, Estimate]:
-        """How well each label that is not the secret is recognised."""
+    def _risks(self, spec: str) -> dict[str, Risk]:
+        return {attack: risk for (of, attack), risk in self.results.risks.items() if of == spec}
+
+    def tasks_of(self, spec: str, tells: Any) -> dict[str, Estimate]:
+        """How well labels are recognised: the target by its learner, others, not the secret, from values."""
         target, sensitive = (self.results.study["task"][key] for key in ("target", "sensitive"))
-        accuracies = self.results.accuracies
-        learned = [made for (protection, _), made in accuracies.items() if protection == spec]
+        learned = [made for (of, _), made in self.results.accuracies.items() if of == spec]
         best = {target: max(learned, key=lambda made: made.value)} if learned else {}
         return best | {
             name: estimate_of(made.counted)
@@ -162,9 +154,7 @@ class Run:
 
     def _mark(self, spec: str, checks: Checks) -> Iterator[str]:
         """Yield the reasons why the row of one protection does not count."""
-        risks = {
-            attack: risk for (protection, attack), risk in self.results.risks.items() if protection == spec
-        }
+        risks = self._risks(spec)
         made = [risks[name] for name in _LEARNING if name in risks]
         learning = max(made, key=lambda each: each.top1.value, default=None)
         if learning is None:
@@ -196,46 +186,33 @@ class Run:
 
 
 def join(paths: Sequence[Path]) -> list[Row]:
-    """The rows of several runs, by how rarely ten releases name; the control comes last.
+    """The rows of several runs of a board, by how rarely ten releases name; the control comes last.
 
     A protection that several runs measure soundly has the row of the strongest adversary.
-
-    Raises:
-        DataError: a file is damaged, or no run of a board.
     """
     runs = [Run.read(path) for path in paths]
     rows: dict[tuple[str, tuple[str, ...]], Row] = {}
     for run in runs:
         for row in run.rows(runs[0]):
             key = row.protection, row.marks
-            if key not in rows or _top1(rows[key]) < _top1(row):
+            if key not in rows or rows[key].top1 < row.top1:
                 rows[key] = row
-    return sorted(rows.values(), key=lambda row: (row.protection == CONTROL, _order(row)))
 
+    def order(row: Row) -> tuple[bool, list[float]]:
+        return row.protection == CONTROL, [row.named[count].value for count in (10, 1) if count in row.named]
 
-def _top1(row: Row) -> float:
-    return 0.0 if row.strongest is None else row.strongest.top1.value
-
-
-def _order(row: Row) -> tuple[float, ...]:
-    return tuple(row.named[count].value for count in (10, 1) if count in row.named)
+    return sorted(rows.values(), key=order)
 
 
 def compare(config: StudyConfig, protections: Iterable[str]) -> StudyConfig:
-    """The study with further protections: specs, registered names, or folders of protected images.
-
-    Raises:
-        SpecError: no such protection.
-        ConfigError: a folder lacks an image of the study.
-    """
-    specs = [of_folder(Path(each), config) if _is_folder(each) else each for each in protections]
+    """The study with further protections: specs, registered names, or folders of protected images."""
+    specs = [
+        of_folder(Path(each), config) if each not in PROTECTIONS and Path(each).is_dir() else each
+        for each in protections
+    ]
     changed = replace(config, protections=[*config.protections, *specs])
     changed.specs  # noqa: B018 - every spec is checked
     return changed
-
-
-def _is_folder(text: str) -> bool:
-    return text not in PROTECTIONS and Path(text).is_dir()
 
 
 def of_folder(folder: Path, config: StudyConfig) -> str:
@@ -243,9 +220,6 @@ def of_folder(folder: Path, config: StudyConfig) -> str:
 
     `sfumato data write board COPY` writes these; a tool's file for COPY/images/000001.png is
     FOLDER/000001.png, or of any other suffix, in any sub-folder. An index is written there, if there is none.
-
-    Raises:
-        ConfigError: an image is missing.
     """
     from sfumato.data.readers.table import names_of
     from sfumato.images import digest

@@ -17,18 +17,12 @@ from sfumato.base.proportions import over_people, upper_end_over_people
 
 @dataclass(frozen=True)
 class Hits:
-    """How often one classifier named people correctly, added up over seeds.
+    """How often one classifier named people correctly, added up over seeds."""
 
-    Attributes:
-        hits, probes: (P,) of each person, in the order of the study.
-        seeds: how many.
-        folds: the number of groups of people, each searched separately; see `hits_of`.
-    """
-
-    hits: tuple[float, ...]
-    probes: tuple[float, ...]
+    hits: tuple[float, ...]  # of each person, in the order of the study
+    probes: tuple[float, ...]  # the same
     seeds: int
-    folds: int = 1
+    folds: int = 1  # groups of people, each searched separately; see `hits_of`
 
     @property
     def share(self) -> float:
@@ -105,13 +99,10 @@ def whole_percents(share: float) -> float:
 
 
 def hits_of(results: Sequence[Any], *, folds: bool = False) -> dict[str, Hits]:
-    """Classifier -> its hits over the seeds that have it.
+    """Classifier -> its hits over the seeds, or folds, that have it.
 
-    A record that does not say who was named counts each person as one probe.
-
-    Args:
-        results: of one attack on one protection, one a seed; see study.measure.results.Attack.
-        folds: whether the seeds are folds.
+    The results are of one attack on one protection, one a seed. A record that does not say who was named
+    counts each person as one probe.
     """
     named = defaultdict(list)
     for result in results:

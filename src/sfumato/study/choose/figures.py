@@ -49,24 +49,23 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Risk:
-    """How often one adversary, with their best classifier, names the right identity or infers an attribute.
+    """How often one adversary, with their best classifier, names people or infers an attribute."""
 
-    Attributes:
-        attack, classifier: the adversary; `attack` is the label of an attribute that is inferred.
-        top1: the share of probes they name.
-        chance: of the best guess without looking.
-        identities: the number of people to choose from.
-        named: classifier -> its hits; one at least.
-        rising: their networks that still gained when training ended: the figures are lower bounds.
-    """
+    attack: str  # or the label of an attribute that is inferred
+    chance: float  # of the best guess without looking
+    identities: int  # to choose from
+    named: Mapping[str, Hits]  # by each of their classifiers; one at least
+    rising: tuple[str, ...] = ()  # networks that still gained when training ended: these are lower bounds
 
-    attack: str
-    classifier: str
-    top1: Estimate
-    chance: float
-    identities: int
-    named: Mapping[str, Hits]
-    rising: tuple[str, ...] = ()
+    @cached_property
+    def classifier(self) -> str:
+        """Their best, the first of equals."""
+        return max(self.named, key=lambda name: self.named[name].share)
+
+    @cached_property
+    def top1(self) -> Estimate:
+        """The share of probes that they name."""
+        return estimate_of(self.strongest)
 
     @property
     def infers(self) -> bool:
@@ -96,51 +95,31 @@ class Risk:
 
     def of_half(self, number: int) -> "Risk":
         """The same for one half of the people, by the strongest classifier there."""
-        halves = {name: hits.half(number) for name, hits in self.named.items()}
-        strongest = max(halves, key=lambda name: halves[name].share)
-        return replace(self, classifier=strongest, top1=estimate_of(halves[strongest]), named=halves)
+        return replace(self, named={name: hits.half(number) for name, hits in self.named.items()})
 
 
 @dataclass(frozen=True)
 class Together:
-    """The risk from n releases of one person, over the seeds.
-
-    Attributes:
-        releases: n.
-        named: how often people are named, by adversaries that other people chose.
-        hits: the same person by person; see `hits.Hits.upper_end`.
-        chance: of a guess.
-        worst: how often the most named person is named.
-        over_half: the share of people who are named in more than half of the tries.
-        accepted: the share of sets accepted as the right person's, at 1 in 100 false acceptances.
-        linked: how often two services' labels are linked to one person.
-    """
+    """The risk from several releases of one person, over the seeds."""
 
     releases: int
-    named: Estimate
-    hits: Hits
+    named: Estimate  # how often people are named, by adversaries that other people chose
+    hits: Hits  # the same person by person
     chance: float
-    worst: float
-    over_half: float
-    accepted: float
-    linked: Estimate
+    worst: float  # how often the most named person is named
+    over_half: float  # the share of people who are named in more than half of the tries
+    accepted: float  # the share of sets accepted as the right person's, at 1 in 100 false acceptances
+    linked: Estimate  # how often two services' labels are linked to one person
 
 
 @dataclass(frozen=True)
 class Curve:
-    """How naming grows with the number of releases.
+    """How naming grows with the number of releases."""
 
-    Attributes:
-        points: by rising number, those that all seeds have.
-        enough: number of releases -> how many of `able` people have enough pictures for it.
-        able: how many people have two pictures.
-        stopped: whether larger numbers were skipped, since smaller ones name too many.
-    """
-
-    points: tuple[Together, ...]
-    enough: Mapping[int, int]
-    able: int
-    stopped: bool
+    points: tuple[Together, ...]  # by rising number, those that all seeds have
+    enough: Mapping[int, int]  # number of releases -> how many of `able` people have enough pictures for it
+    able: int  # how many people have two pictures
+    stopped: bool  # whether larger numbers were skipped, since smaller ones name too many
 
     def after(self, releases: int) -> Together | None:
         """The risk from this many releases; None if it was not measured."""
@@ -149,31 +128,18 @@ class Curve:
 
 @dataclass(frozen=True)
 class Setting:
-    """A protection with its best learner and its strongest adversary.
-
-    Attributes:
-        protection: the spec.
-        learner, accuracy: the best learner and its accuracy; None without a recorded one.
-        halves: the same on two halves of the test images; None if they are not apart.
-        risk: the strongest of the attacks that ran; None if none did.
-        risks: of all attacks that ran.
-        inferred: how often each attribute that must stay hidden is inferred.
-        untried: the adversaries that must be tried on it, and that the study leaves out.
-        complete: whether all attacks and inferences of the study ran, with all seeds; otherwise the risks
-            are too low.
-        on_frontier: no other complete setting is at least as good in both and better in one.
-    """
+    """A protection with its best learner and its strongest adversary; None for what is not recorded."""
 
     protection: str
     learner: str | None
     accuracy: Estimate | None
-    halves: tuple[Estimate, Estimate] | None
-    risk: Risk | None
-    risks: tuple[Risk, ...]
-    inferred: tuple[Risk, ...]
-    untried: tuple[str, ...]
-    complete: bool
-    on_frontier: bool = False
+    halves: tuple[Estimate, Estimate] | None  # of the test images; None if they are not apart
+    risk: Risk | None  # the strongest of `risks`
+    risks: tuple[Risk, ...]  # of all attacks that ran
+    inferred: tuple[Risk, ...]  # how often each attribute that must stay hidden is inferred
+    untried: tuple[str, ...]  # adversaries that must be tried on it, and that the study leaves out
+    complete: bool  # whether all attacks and inferences ran, with all seeds; else the risks are too low
+    on_frontier: bool = False  # no other complete setting is as good in both and better in one
 
     def upper_end(self, error: float) -> float:
         """A bound on every adversary's share, but for this probability; 1 if nobody looked.
@@ -183,52 +149,42 @@ class Setting:
         """
         return max((risk.upper_end(error) for risk in self.risks), default=1.0)
 
-    def accuracy_on(self, half: int) -> Estimate | None:
-        """Its accuracy on one half of the test images; on all if they are not apart."""
-        return self.halves[half] if self.halves else self.accuracy
+    def on(self, half: int) -> tuple[Estimate, Risk]:
+        """Its accuracy and strongest adversary, if it has both, on one half of the test images and people.
 
-    def risk_on(self, half: int) -> Risk | None:
-        """The strongest adversary on one half of the people; None if nobody looked."""
-        return _strongest(risk.of_half(half) for risk in self.risks)
-
-    def beats(self, other: "Setting") -> bool:
-        """Whether it is as good in both figures and better in one."""
-        if not (self.accuracy and self.risk and other.accuracy and other.risk):
-            return False
-        gain = self.accuracy.value - other.accuracy.value
-        relief = other.risk.top1.value - self.risk.top1.value
-        return gain >= 0 and relief >= 0 and (gain > 0 or relief > 0)
+        The accuracy is that on all images if they are not apart.
+        """
+        accuracy = self.halves[half] if self.halves else self.accuracy
+        risk = _strongest(risk.of_half(half) for risk in self.risks)
+        assert accuracy is not None
+        assert risk is not None
+        return accuracy, risk
 
 
 class Figures:
     """A study and the records of its cells. State: none that changes; each figure is made once.
 
     See results.Results, which adds the recommendation.
-
-    Attributes:
-        study: study.json, without cells of a kind or an attack that this version does not know.
-        records: those of its cells, in their order; of other settings or seeds none.
-        missing: the names of its cells without a record, such as "accuracy blur:radius=1 denoised 0".
-        unknown: the attacks that this version does not know, as those of a package that is not installed.
-        folds: whether people take turns as test people: the seeds of the study are then folds.
-        episodic: whether there are episodes: not if all learners are ordinary classifiers.
-        bounds: attribute -> how often it may be inferred.
-        releases: of one person, from which a recommendation keeps its bound.
     """
 
     def __init__(self, study: Study, records: Iterable[Record]) -> None:
+        # Without cells of a kind or an attack that this version does not know, as one of a package that is
+        # not installed.
         self.study: Study = {**study, "cells": [entry for entry in study["cells"] if is_known(entry)]}
         attacks = (entry["cell"].get("attack") for entry in study["cells"] if not is_known(entry))
         self.unknown = list(dict.fromkeys(filter(None, attacks)))
         by_name = {record.name: record for record in records}
         names = dict.fromkeys(map(cell_name, self.study["cells"]))
         self.records = [by_name[name] for name in names if name in by_name]
+        # Such as "accuracy blur:radius=1 denoised 0".
         self.missing = [name for name in names if name not in by_name]
-        self.folds = study["task"].get("folds", 1) > 1
+        self.folds = study["task"].get("folds", 1) > 1  # people take turns as test people, a seed each
+        # Not if all learners are ordinary classifiers.
         self.episodic = not study["learners"] or not set(study["learners"]) <= set(classifiers())
         asked = study.get("recommend") or {}
-        self.bounds: dict[str, float] = asked.get("inference_at_most") or {}
-        self.releases = int(asked.get("releases", 1))
+        self.bound: float | None = asked.get("reidentification_at_most")
+        self.bounds: dict[str, float] = asked.get("inference_at_most") or {}  # of attributes
+        self.releases = int(asked.get("releases", 1))  # of one person, from which the bound is to be kept
         self._by_kind: dict[str, list[Record]] = defaultdict(list)
         for record in self.records:
             self._by_kind[record.kind].append(record)
@@ -237,7 +193,7 @@ class Figures:
         """The records of one kind, in the order of the cells."""
         return self._by_kind.get(kind, [])
 
-    def grouped(self, kind: str) -> dict[Pair, list[Any]]:
+    def group(self, kind: str) -> dict[Pair, list[Any]]:
         """The results of one kind, one a seed, by protection and its learner, attack or view, if any."""
         groups: dict[Pair, list[Any]] = defaultdict(list)
         for record in self.of(kind):
@@ -252,20 +208,16 @@ class Figures:
             if entry["kind"] == kind and entry["cell"]["protection"] == protection
         ]
 
-    def attacks_on(self, protection: str) -> list[str]:
-        """The attacks that the study makes on a protection."""
-        return list(dict.fromkeys(entry["cell"]["attack"] for entry in self.cells_of("attack", protection)))
-
-    def learners_of(self, protection: str) -> list[str]:
-        """The learners that the study trains for a protection."""
-        entries = self.cells_of("accuracy", protection)
-        return list(dict.fromkeys(entry["cell"]["learner"] for entry in entries))
+    def names_of(self, kind: str, protection: str) -> list[str]:
+        """The learners or attacks of these cells."""
+        which = {"accuracy": "learner", "attack": "attack"}[kind]
+        return list(dict.fromkeys(entry["cell"][which] for entry in self.cells_of(kind, protection)))
 
     @property
     def learners(self) -> list[str]:
         """Those that the study names, and those that its protections bring with them, as an answer does."""
         specs = [spec for spec in self.study["protections"] if spec != "none"]
-        trained = [name for spec in specs for name in self.learners_of(spec)]
+        trained = [name for spec in specs for name in self.names_of("accuracy", spec)]
         return [name for name in dict.fromkeys([*self.study["learners"], *trained]) if name in LEARNERS]
 
     @property
@@ -276,31 +228,29 @@ class Figures:
     @property
     def spread(self) -> str:
         """The words for the interval of an accuracy."""
-        return (
-            f"lowest and highest of {len(self.study['seeds'])} seeds" if self.is_repeated else "95% interval"
-        )
+        seeds = len(self.study["seeds"])
+        return f"lowest and highest of {seeds} seeds" if self.is_repeated else "95% interval"
 
     @cached_property
     def accuracies(self) -> dict[Pair, Estimate]:
         """(protection, learner) -> accuracy."""
         return {
             key: self.together([interval_of(result) for result in made], [result.images for result in made])
-            for key, made in self.grouped("accuracy").items()
+            for key, made in self.group("accuracy").items()
         }
 
     @cached_property
     def halves(self) -> dict[Pair, tuple[Estimate, Estimate]]:
         """(protection, learner) -> accuracy on two halves of the test images, if all seeds have them."""
-        return {
-            key: (self._of_half(seeds, 0), self._of_half(seeds, 1))
-            for key, seeds in self.grouped("accuracy").items()
-            if all(result.halves for result in seeds)
-        }
 
-    def _of_half(self, results: Sequence[Any], number: int) -> Estimate:
-        halves = [result.halves[number] for result in results]
-        images = [None if result.images is None else (result.images + 1 - number) // 2 for result in results]
-        return self.together([(half.accuracy, half.low, half.high) for half in halves], images)
+        def of_half(seeds: Sequence[Any], number: int) -> Estimate:
+            counts = (result.images for result in seeds)
+            images = [None if count is None else (count + 1 - number) // 2 for count in counts]
+            return self.together([interval_of(result.halves[number]) for result in seeds], images)
+
+        made = self.group("accuracy").items()
+        whole = {key: seeds for key, seeds in made if all(result.halves for result in seeds)}
+        return {key: (of_half(seeds, 0), of_half(seeds, 1)) for key, seeds in whole.items()}
 
     @property
     def clean(self) -> Estimate | None:
@@ -312,101 +262,78 @@ class Figures:
         """How often guessing the class is right; None if no record tells."""
         if self.episodic:
             return float(1 / self.study["task"]["way"])
-        chances = [record.result.chance for record in self.of("accuracy")]
-        chances = [chance for chance in chances if chance is not None]
+        made = (record.result.chance for record in self.of("accuracy"))
+        chances = [chance for chance in made if chance is not None]
         return statistics.fmean(chances) if chances else None
 
     @cached_property
     def risks(self) -> dict[Pair, Risk]:
         """(protection, attack) -> the risk by that attack's strongest classifier."""
-        return {
-            (spec, attack): self._risk(attack, seeds)
-            for (spec, attack), seeds in self.grouped("attack").items()
-        }
+        return self._risks("attack")
 
     @cached_property
     def inferences(self) -> dict[Pair, Risk]:
         """(protection, attribute) -> how often it is inferred."""
-        return {
-            (spec, label): self._risk(label, seeds)
-            for (spec, label), seeds in self.grouped("inference").items()
-        }
+        return self._risks("inference")
 
-    def _risk(self, attack: str, seeds: Sequence[Any]) -> Risk:
-        """The risk by one attack, from its results, one a seed."""
-        named = hits_of(seeds, folds=self.folds)
-        classifier = max(named, key=lambda name: named[name].share)  # the first of equals
-        chance = statistics.fmean(
-            (each.chance for each in seeds), weights=[each.probes or 1 for each in seeds]
-        )
-        rising = (
-            f"{network.network} after {network.steps} steps"
-            for result in seeds
-            for network in getattr(result, "trained", ())
-            if network.flat is False
-        )
-        return Risk(
-            attack,
-            classifier,
-            estimate_of(named[classifier]),
-            chance,
-            min(result.identities for result in seeds),
-            named,
-            tuple(dict.fromkeys(rising)),
-        )
+    def _risks(self, kind: str) -> dict[Pair, Risk]:
+        made = {}
+        for (spec, name), seeds in self.group(kind).items():
+            weights = [each.probes or 1 for each in seeds]
+            rising = (
+                f"{network.network} after {network.steps} steps"
+                for result in seeds
+                for network in getattr(result, "trained", ())
+                if network.flat is False
+            )
+            made[spec, name] = Risk(
+                name,
+                statistics.fmean((each.chance for each in seeds), weights=weights),
+                min(result.identities for result in seeds),
+                hits_of(seeds, folds=self.folds),
+                tuple(dict.fromkeys(rising)),
+            )
+        return made
 
     @cached_property
     def curves(self) -> dict[str, Curve]:
         """Maps each protection to its curve, if one was recorded for all seeds."""
         return {
             protection: self._curve(made)
-            for (protection, _), made in self.grouped("many").items()
+            for (protection, _), made in self.group("many").items()
             if len(made) == len(self.study["seeds"]) and all(result.points for result in made)
         }
 
     def _curve(self, results: Sequence[Any]) -> Curve:
-        first = results[0]
         sizes = [{point.releases: point for point in result.points} for result in results]
-        shared = [size for size in sizes[0] if all(size in of_seed for of_seed in sizes)]
         chance = statistics.fmean(1 / result.panel for result in results)
-        return Curve(
-            tuple(self._point([of_seed[size] for of_seed in sizes], chance) for size in shared),
-            first.enough,
-            first.able,
-            any(result.stopped for result in results),
-        )
-
-    def _point(self, points: Sequence[Any], chance: float) -> Together:
-        rates = [rate for point in points for rate in point.named]
-        hits, linked = (
-            join([hits_of_rates(getattr(point, name), point.tries) for point in points], folds=self.folds)
-            for name in ("named", "linked")
-        )
-        return Together(
-            releases=points[0].releases,
-            named=estimate_of(hits),
-            hits=hits,
-            chance=chance,
-            worst=max(rates),
-            over_half=over_half(rates),
-            accepted=statistics.fmean(point.accepted for point in points),
-            linked=estimate_of(linked),
-        )
+        made = []
+        for size in sizes[0]:
+            points = [of_seed[size] for of_seed in sizes if size in of_seed]
+            if len(points) < len(sizes):
+                continue
+            rates = [rate for point in points for rate in point.named]
+            hits, linked = (
+                join([hits_of_rates(getattr(point, name), point.tries) for point in points], folds=self.folds)
+                for name in ("named", "linked")
+            )
+            accepted = statistics.fmean(point.accepted for point in points)
+            named = estimate_of(hits), hits, chance, max(rates), over_half(rates)
+            made.append(Together(size, *named, accepted, estimate_of(linked)))
+        stopped = any(result.stopped for result in results)
+        return Curve(tuple(made), results[0].enough, results[0].able, stopped)
 
     @cached_property
     def proofs(self) -> dict[str, Proved]:
         """Protection -> the proof for its release; some kept records have it beside the similarity."""
         found: dict[str, Proved] = {}
-        for record in self.of("proved"):
-            found.setdefault(record.cell.protection, record.result)
-        for record in self.of("similarity"):
+        beside = (record for record in self.of("similarity") if record.cell.view == "released")
+        for record in [*self.of("proved"), *beside]:
             spec, result = record.cell.protection, record.result
-            if record.cell.view == "released" and spec not in found:
-                found[spec] = Proved(
-                    release=release_kind(spec),
-                    bytes_per_image=result.bytes_per_image,
-                    guarantee=result.guarantee,
-                )
+            if record.kind == "similarity":
+                stated = {"bytes_per_image": result.bytes_per_image, "guarantee": result.guarantee}
+                result = Proved(release=release_kind(spec), **stated)
+            found.setdefault(spec, result)
         return found
 
     @cached_property
@@ -420,20 +347,31 @@ class Figures:
         Ordinary classifiers count if there are no others, and those of shapes never: they are not a service.
         """
         settings = [self._setting(spec, attacks) for spec in self.study["protections"]]
-        judged = [setting for setting in settings if setting.complete and setting.accuracy and setting.risk]
-        best = [setting for setting in judged if not any(other.beats(setting) for other in judged)]
-        return [replace(setting, on_frontier=setting in best) for setting in settings]
+        points = {
+            each.protection: (each.accuracy.value, -each.risk.top1.value)
+            for each in settings
+            if each.complete and each.accuracy and each.risk
+        }
+
+        def is_beaten(own: tuple[float, float]) -> bool:
+            return any(of != own and of[0] >= own[0] and of[1] >= own[1] for of in points.values())
+
+        best = [spec for spec, own in points.items() if not is_beaten(own)]
+        return [replace(setting, on_frontier=setting.protection in best) for setting in settings]
 
     def _setting(self, protection: str, attacks: Sequence[str] | None) -> Setting:
+        # Those that are of the study's task, by a service that can be run.
         learners = [
             name
-            for name in self.learners_of(protection)
-            if (protection, name) in self.accuracies and self._counts(name)
+            for name in self.names_of("accuracy", protection)
+            if (protection, name) in self.accuracies
+            and ((words := LEARNERS.get(name)) is None or words.of_service)
+            and not (self.episodic and words and words.knows_classes)
         ]
-        learner = max(learners, key=lambda name: self.accuracies[protection, name].value, default=None)
+        learner = max(learners, key=lambda name: self.accuracies[protection, name].value, default="")
         # Clear images need no adaptation: the static adversary stands for all.
         every = attacks is None or protection == "none"
-        tried = self.attacks_on(protection)
+        tried = self.names_of("attack", protection)
         wanted = [name for name in tried if every or name in (attacks or ())]
         planned = [
             *(each for each in self.cells_of("attack", protection) if each["cell"]["attack"] in wanted),
@@ -442,9 +380,9 @@ class Figures:
         made = tuple(self.risks[protection, name] for name in wanted if (protection, name) in self.risks)
         return Setting(
             protection=protection,
-            learner=learner,
-            accuracy=self.accuracies[protection, learner] if learner else None,
-            halves=self.halves.get((protection, learner)) if learner else None,
+            learner=learner or None,
+            accuracy=self.accuracies.get((protection, learner)),
+            halves=self.halves.get((protection, learner)),
             risk=_strongest(made),
             risks=made,
             inferred=tuple(each for (spec, _), each in self.inferences.items() if spec == protection),
@@ -452,33 +390,18 @@ class Figures:
             complete=bool(planned) and set(self.missing).isdisjoint(map(cell_name, planned)),
         )
 
-    def _counts(self, learner: str) -> bool:
-        """Whether a learner's accuracy is one of the study's task, by a service that can be run."""
-        words = LEARNERS.get(learner)
-        return words is None or (words.of_service and not (self.episodic and words.knows_classes))
-
     def not_tried_on(self, protection: str) -> list[str]:
         """The adversaries that can look at a protection's releases, and that the study leaves out."""
-        kind, tried = release_kind(protection), self.attacks_on(protection)
-        if protection == "none":
-            return []
+        kind, tried = release_kind(protection), self.names_of("attack", protection)
         denoised = "denoised" in self.study["learners"]
         views = {"shape": kind == SHAPE or has_shape(protection), "denoised": denoised}
-        return [
-            name
-            for name, attack in ATTACKS.items()
-            if kind in attack.releases and views.get(attack.view, True) and name not in tried
-        ]
+        able = [name for name, attack in ATTACKS.items() if kind in attack.releases and protection != "none"]
+        return [name for name in able if views.get(ATTACKS[name].view, True) and name not in tried]
 
     def together(
         self, intervals: Sequence[tuple[float, float, float]], trials: Sequence[int | None]
     ) -> Estimate:
-        """Joins the seeds of the study: see `over_seeds`; folds, each with other images, are one share.
-
-        Args:
-            intervals: of each seed.
-            trials: the images that each is a share of; none for means.
-        """
+        """Joins seeds: see `over_seeds`; folds, each with other images or None for means, are one share."""
         return over_folds(intervals, trials) if self.folds else over_seeds(intervals)
 
 

@@ -40,10 +40,7 @@ class Results(Figures):
 def load(directory: str | os.PathLike[str]) -> Results:
     """Reads a study and the records of its cells, from the folder of a run or a file of its rows.
 
-    Files of protections have their names, without folders of any machine.
-
-    Raises:
-        DataError: see load_all; or the study varies a setting, so that it has a result for each value.
+    Raises DataError as load_all does; or if the study varies a setting, so that each value has its result.
     """
     results, *others = load_all(directory)
     if others:
@@ -58,8 +55,8 @@ def load(directory: str | os.PathLike[str]) -> Results:
 def load_all(directory: str | os.PathLike[str]) -> list[Results]:
     """Reads what `load` does, for a study with `vary` once for each combination of its values.
 
-    Raises:
-        DataError: there is no study; or a record is damaged, or two are of the same cell: it names them.
+    Files of protections have their names, without folders of any machine. It raises DataError if there is
+    no study, or if a record is damaged or two are of the same cell: it names them.
     """
     (path, study), *contents = read_run(Path(directory))
     for key in ("name", "title", "data", "task", "protections", "learners", "seeds", "cells"):

@@ -12,15 +12,10 @@ _SERVED = ("code", "feature")  # a service needs only their artefact
 def next_commands(directory: Path, results: Results, *, artefacts: Path | None = None) -> list[str]:
     """A line for the device, one for the cloud and one for queries; fewer if the files are gone.
 
-    A setting that holds only if queries are looked up begins with the query, and no line sends others.
-
-    It copies the few-shot model of the setting, if there is one; see lab.keep_recommended. Each line
-    of a setting that is not recommended, but the nearest, says so, in a shell comment.
-
-    Args:
-        directory: of the run.
-        results: of its records.
-        artefacts: the folder of trained protections, if it is not that of the run.
+    A setting that holds only if queries are looked up begins with the query, and no line sends others. Each
+    line of a setting that is not recommended, but the nearest, says so, in a shell comment. It copies the
+    few-shot model of the setting, if there is one; see lab.keep_recommended. `artefacts` is the folder of
+    trained protections, if it is not that of the run.
     """
     from sfumato.study.lab.lab import keep_recommended  # it needs PyTorch, which reports do without
 
@@ -32,10 +27,8 @@ def next_commands(directory: Path, results: Results, *, artefacts: Path | None =
     recipe, model = recipe_of(spec), None
     if recipe is not None:
         proof = results.proofs.get(spec)
-        if proof is None or proof.artefact is None:
-            return []
-        path = (artefacts or directory / "models") / proof.artefact
-        if not path.exists():
+        path = (artefacts or directory / "models") / ((proof and proof.artefact) or "")
+        if not path.is_file():
             return []
         spec = recipe.with_artefact(str(path))
         model = path if recipe.name in _SERVED else None
@@ -58,10 +51,7 @@ def next_commands(directory: Path, results: Results, *, artefacts: Path | None =
 def describe_measurements(artefact: Path) -> list[str]:
     """The study's results on a protection that it trained, a sentence each.
 
-    Nothing for an artefact outside the models of a run, or of another kind.
-
-    Args:
-        artefact: the file, as RUN/models/code-....safetensors.
+    Nothing for an artefact outside the models of a run, RUN/models/code-....safetensors, or of another kind.
     """
     run = artefact.absolute().parent.parent
     if artefact.absolute().parent.name != "models" or not (run / "study.json").is_file():
@@ -76,9 +66,8 @@ def describe_measurements(artefact: Path) -> list[str]:
             continue
         where = f"study {results.study['name']!r}, {setting.protection}"
         if setting.accuracy is not None:
-            sentences.append(
-                f"{percent(setting.accuracy.value)} of images are classified correctly ({where})."
-            )
+            right = percent(setting.accuracy.value)
+            sentences.append(f"{right} of images are classified correctly ({where}).")
         if setting.risk is not None:
             top1 = setting.risk.top1
             sentences.append(

@@ -220,7 +220,7 @@ def frontier_chart(results: Results, settings: Sequence[Setting], title: str) ->
     points = [(each, each.risk.top1, each.accuracy) for each in settings if each.risk and each.accuracy]
     if len(points) < 2:
         return None
-    bound, chosen, study = results.advice.bound, results.advice.setting, results.study
+    bound, chosen, study = results.bound, results.advice.setting, results.study
     known, look = {each.name: each for each in families(study)}, looks(study)
     drawn: list[Point] = []
     for setting, risk, accuracy in points:

@@ -224,7 +224,7 @@ def full_tables(results: Results) -> Section:
     return Section("tables", "Full tables", {"tables": tables(results)})
 
 
-def made(results: Results) -> Section:
+def describe_making(results: Results) -> Section:
     """The settings behind the numbers, the meaning of the words, and the limits."""
     measures = results.study.get("measures")
     data, order = results.study["data"], ["train", "validation", "test"]

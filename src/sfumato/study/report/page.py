@@ -17,7 +17,7 @@ from sfumato.study.report.tables import FILES, Column, Table, join_tables, show,
 def write(
     directory: str | os.PathLike[str], every: Sequence[Results] | None = None, *, pictures: bool = True
 ) -> Path:
-    """Writes report.html and tables/*.csv of a run, each whole or not at all.
+    """Writes report.html and tables/*.csv of a run, each whole or not at all, and returns the first page.
 
     It removes a table of an earlier report that has no rows now. A study with `vary` has a page for each
     combination of its values, see `page_of`; its tables have them as their first columns.
@@ -26,9 +26,6 @@ def write(
         directory: of the run; or its file of rows, next to which a folder of that name gets the report.
         every: the results of the directory, if they are read already.
         pictures: whether the page shows images, original ones among them; the records keep them.
-
-    Returns:
-        The path of the first page.
 
     Raises:
         DataError: see load.
@@ -46,8 +43,9 @@ def write(
             _write(path, made[name].csv)
         else:
             path.unlink(missing_ok=True)
-    paths = [_write(page_of(directory, number), page) for number, page in enumerate(pages, 1)]
-    return paths[0]
+    for number, page in enumerate(pages, 1):
+        _write(page_of(directory, number), page)
+    return page_of(directory, 1)
 
 
 def page_of(directory: Path, number: int) -> Path:
@@ -65,23 +63,11 @@ def render(results: Results, *, summary: bool = False, pictures: bool = True) ->
         import markupsafe
 
         from sfumato.study.report import guarantees, sections
-    order = (
-        sections.frontier,
-        sections.accuracy,
-        sections.risk,
-        sections.many,
-        sections.log_rank_privacy,
-        sections.inference,
-        sections.reconstruction,
-        sections.tells,
-        sections.pictures,
-        guarantees.guarantees,
-        guarantees.training,
-        guarantees.full_tables,
-        guarantees.made,
-    )
+    order = [sections.frontier, sections.accuracy, sections.risk, sections.many, sections.log_rank_privacy]
+    order += [sections.inference, sections.reconstruction, sections.tells, sections.pictures]
+    order += [guarantees.guarantees, guarantees.training, guarantees.full_tables, guarantees.describe_making]
     results = results if pictures else results.without_pictures()
-    environment = _environment()
+    template = _environment().get_template
     common = {
         "results": results,
         "study": results.study,
@@ -91,20 +77,18 @@ def render(results: Results, *, summary: bool = False, pictures: bool = True) ->
         "among": guarantees.AMONG,
     }
     made = [section for make in order if (section := make(results))] if not summary else []
-    examples = _examples(results)
-    page: str = environment.get_template("page.html").render(
+    parts = [template(f"{section.name}.html").render(common, **section.values) for section in made]
+    chosen = results.advice.setting and results.advice.setting.protection
+    shown = (each.result.examples for each in results.of("examples") if each.cell.protection == chosen)
+    examples = next(shown, ())
+    return template("page.html").render(  # type: ignore[no-any-return]
         common,
-        sections=[
-            (section, markupsafe.Markup(template.render(common, **section.values)))
-            for section in made
-            for template in [environment.get_template(f"{section.name}.html")]
-        ],
+        sections=list(zip(made, map(markupsafe.Markup, parts), strict=True)),
         originals=bool(examples) or any(section.originals for section in made),
         summary=_summary(results),
         examples=examples,
         many=None if summary else _many(results),
     )
-    return page
 
 
 @cache
@@ -123,17 +107,10 @@ def _environment() -> Any:
     return environment
 
 
-def _examples(results: Results) -> tuple[Any, ...]:
-    """Images and their releases by the recommended setting; none without one."""
-    setting = results.advice.setting
-    spec = setting.protection if setting else None
-    return next((each.result.examples for each in results.of("examples") if each.cell.protection == spec), ())
-
-
 def _many(results: Results) -> Table | None:
     """How naming grows with the number of releases of the recommended setting; None without one."""
     advice = results.advice
-    curve = results.curves.get(advice.setting.protection) if advice.setting else None
+    curve = advice.setting and results.curves.get(advice.setting.protection)
     points = [point for point in curve.points if point.releases in SAID] if curve else []
     if not points:
         return None
@@ -156,68 +133,67 @@ def _many(results: Results) -> Table | None:
 def _summary(results: Results) -> list[str]:
     """The first paragraphs, in plain language."""
     task, data = results.study["task"], results.study["data"]
-    sensitive = task.get("sensitive")
+    sensitive, clear = task.get("sensitive"), results.risks.get(("none", "reidentify-static"))
     count = sum(spec != "none" for spec in results.study["protections"])
     channels, height, width = data["shape"]
     colour = "grey" if channels == 1 or data.get("grey") else "colour"
-    examples = ""
+    examples, rest = "", ". It names no secret: no adversary was tried."
     if results.episodic:
         plural = "" if task["shot"] == 1 else "s"
         examples = f", from {task['shot']} example{plural} of each of {task['way']} classes"
+    if sensitive:
+        secrets = " or ".join([sensitive, *(task.get("attributes") or [])])
+        rest = f", and how often an adversary finds out the {secrets}."
     first = (
         "A device protects its images before it sends them. A service learns to classify what it receives by "
         f"{task['target']}{examples}. This study tries {count} protections on {data['images']:,} {colour} "
         f"images of {width} × {height} pixels ({data['source']}). It measures how often the service is right"
+        f"{rest}"
     )
-    secrets = " or ".join([sensitive, *(task.get("attributes") or [])]) if sensitive else ""
-    first += (
-        f", and how often an adversary finds out the {secrets}."
-        if sensitive
-        else ". It names no secret: no adversary was tried."
-    )
-    clear = results.risks.get(("none", "reidentify-static"))
     if results.clean is None:
         return [first]
-    second = (
-        f"Without protection the service is right on {percent(results.clean.value)} of images "
-        f"(guessing: {percent(results.guessing or 0)})"
-    )
-    if clear:
-        second += (
+    named = (
+        ""
+        if clear is None
+        else (
             f", and the adversary names the right {sensitive} on {percent(clear.top1.value)} of them "
             f"(guessing: {percent(clear.chance)})"
         )
-    return [first, f"{second}."]
+    )
+    second = (
+        f"Without protection the service is right on {percent(results.clean.value)} of images "
+        f"(guessing: {percent(results.guessing or 0)}){named}."
+    )
+    return [first, second]
 
 
 def as_json(results: Results) -> dict[str, Any]:
-    """The content of a report, fit for JSON.
+    """The content of a report, fit for JSON; shares from 0 to 1, with the ends of their intervals."""
 
-    Returns:
-        study: its name. varied: the values of a study with `vary`. recommended: the spec, or None. answers:
-        of the first screen. settings: for each protection its best learner and strongest adversary, shares
-        from 0 to 1 with the ends of their intervals, and the proof. missing: cells without a record.
-    """
-    advice, proofs = results.advice, results.proofs
+    def share(estimate: Estimate | None) -> dict[str, float] | None:
+        return {name: vars(estimate)[name] for name in ("value", "low", "high")} if estimate else None
+
+    advice = results.advice
+    proofs = {
+        spec: [{"people": naming.candidates, "at_most": naming.at_most} for naming in proof.naming]
+        for spec, proof in results.proofs.items()
+    }
     return {
         "study": results.study["name"],
         **({"varied": results.study["varied"]} if "varied" in results.study else {}),
-        "recommended": advice.setting.protection if advice.setting else None,
+        "recommended": advice.setting and advice.setting.protection,
         "headline": advice.headline,
         "answers": [vars(answer) for answer in advice.answers],
         "settings": [
             {
                 "protection": each.protection,
                 "learner": each.learner,
-                "accuracy": _share(each.accuracy),
-                "reidentification": _share(each.risk.top1 if each.risk else None),
-                "adversary": each.risk.adversary if each.risk else None,
-                "chance": each.risk.chance if each.risk else None,
-                "inferred": {inferred.attack: _share(inferred.top1) for inferred in each.inferred},
-                "proved": [
-                    {"people": naming.candidates, "at_most": naming.at_most}
-                    for naming in (proofs[each.protection].naming if each.protection in proofs else ())
-                ],
+                "accuracy": share(each.accuracy),
+                "reidentification": share(each.risk.top1 if each.risk else None),
+                "adversary": each.risk and each.risk.adversary,
+                "chance": each.risk and each.risk.chance,
+                "inferred": {inferred.attack: share(inferred.top1) for inferred in each.inferred},
+                "proved": proofs.get(each.protection, []),
                 "complete": each.complete,
                 "on_frontier": each.on_frontier,
             }
@@ -227,19 +203,12 @@ def as_json(results: Results) -> dict[str, Any]:
     }
 
 
-def _share(estimate: Estimate | None) -> dict[str, float] | None:
-    if estimate is None:
-        return None
-    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-
-
 def holding_pictures(directory: Path) -> int:
     """How many record files in the directory of a run hold images, also those of an earlier study."""
     paths = (directory / "records").glob("*.json")
     return sum('"data:image/' in path.read_text(encoding="utf-8") for path in paths)
 
 
-def _write(path: Path, text: str) -> Path:
+def _write(path: Path, text: str) -> None:
     with whole(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="")
-    return path

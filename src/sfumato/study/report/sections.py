@@ -209,7 +209,7 @@ def many(results: Results) -> Section | None:
 
 def log_rank_privacy(results: Results) -> Section | None:
     """The curves of accuracy and privacy, and a row for each setting."""
-    found = {spec: seeds for (spec, _), seeds in results.grouped("log-rank").items()}
+    found = {spec: seeds for (spec, _), seeds in results.group("log-rank").items()}
     if not found:
         return None
     one = next(iter(found.values()))[0]
@@ -278,7 +278,7 @@ def inference(results: Results) -> Section | None:
 
 def reconstruction(results: Results) -> Section | None:
     """A row for each protection and attack."""
-    found = results.grouped("reconstruction")
+    found = results.group("reconstruction")
     if not found:
         return None
     tried = [attack for name, attack in RECONSTRUCTIONS.items() if any(name == made for _, made in found)]
@@ -353,7 +353,7 @@ def pictures(results: Results) -> Section | None:
         key: ", ".join(
             in_words([{**each.measures, two: (each.model_extra or {}).get(two)} for each in seeds])
         )
-        for key, seeds in results.grouped("similarity").items()
+        for key, seeds in results.group("similarity").items()
     }
     specs = [spec for spec in results.study["protections"] if spec in shown or (spec, "released") in left]
     if not specs:

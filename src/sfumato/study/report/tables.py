@@ -239,7 +239,7 @@ def _many(result: Any) -> list[Row]:
     ]
 
 
-def _guarantee(result: Any) -> list[Row]:
+def _flatten_guarantee(result: Any) -> list[Row]:
     """The guarantee among the others, its text under its name; and each bound on naming in its own column."""
     row = _dump(result)
     guarantee, namings = row.pop("guarantee", None) or {}, row.pop("naming", ())
@@ -285,7 +285,7 @@ _SOURCES: dict[str, tuple[str, str, Callable[[Any], Iterable[Row]]]] = {
     "similarity": (
         "Similarity to the original, bytes that leave the device, and the proof",
         "ssim psnr mse face-similarity face-similarity_of_two images bytes_per_image" + _GUARANTEE,
-        _guarantee,
+        _flatten_guarantee,
     ),
     "reconstruction": (
         "Similarity of adversaries’ images to the original",
@@ -304,7 +304,7 @@ _SOURCES: dict[str, tuple[str, str, Callable[[Any], Iterable[Row]]]] = {
     "proved": (
         "Releases and proofs: the chance to name one among that many people is at most",
         "release bytes_per_image outputs" + _GUARANTEE,
-        _guarantee,
+        _flatten_guarantee,
     ),
 }
 FILES = ("frontier", *_SOURCES)

@@ -1,1 +1,0 @@
-"""What the pages of results say: records of studies as typed values, for the templates under docs/templates."""
