@@ -17,9 +17,7 @@ _SECONDS = 120
 def write_pdf(page: str, path: str | os.PathLike[str]) -> Path:
     """Prints an HTML page that needs no other file; the PDF appears whole or not at all.
 
-    Raises:
-        ConfigError: no Chromium or Chrome is installed.
-        SfumatoError: it did not print the page.
+    Raises ConfigError without Chromium or Chrome, and SfumatoError if it does not print the page.
     """
     path = Path(path)
     browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
@@ -35,12 +33,8 @@ def write_pdf(page: str, path: str | os.PathLike[str]) -> Path:
         root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
         command = [browser, *_FLAGS, *root, f"--user-data-dir={folder}/profile", "--no-pdf-header-footer"]
         try:
-            subprocess.run(
-                [*command, f"--print-to-pdf={printed}", source.as_uri()],
-                check=True,
-                capture_output=True,
-                timeout=_SECONDS,
-            )
+            command += [f"--print-to-pdf={printed}", source.as_uri()]
+            subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS)
             shutil.copyfile(printed, temporary)
         except (OSError, subprocess.SubprocessError) as error:
             raise SfumatoError(f"{browser} did not print the page: print the page from a browser") from error
