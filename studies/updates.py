@@ -1,8 +1,7 @@
 """What updates of federated clients give away: local steps, batches and noise; and clients of Flower.
 
     python studies/unpack.py cifar10 ../shared/data runs/data/cifar10     # and lfw
-    python studies/updates.py                # some 50 minutes on one core; stopped, it goes on
-    python studies/updates.py steps          # this part alone
+    python studies/updates.py                # or `steps` alone: 50 minutes on one core; it goes on
     python studies/updates.py federate mlp cifar10    # where sfumato[flower,study] is installed: it pins older releases of what we pin
     python studies/updates.py flower         # audits what that left under runs/updates
 
