@@ -20,6 +20,8 @@ from sfumato.dp.naming import MOST_OUTPUTS
 
 GALLERY, PROBES, OTHERS, RESTORED = range(1, 5)  # streams of noise: whose photographs are released
 MOST = 10  # adversaries in a sum, with repetitions
+FEWEST = 4  # people to name by sets of their releases
+_DRAWS = 10  # of these sets
 _LEARNED = 20_000  # releases at most to learn from
 _REDRAWN = 8  # releases of each photograph that a table counts
 
@@ -193,6 +195,24 @@ def choose(
         total[half] = similarities[chosen][:, half].double().mean(0)
         members.append([names[number] for number in chosen])
     return Guesses("fusion", identities, total), (members[0], members[1])
+
+
+def by_sets(similarities: Tensor, truth: Tensor, size: int, seed: int) -> Tensor | None:
+    """Name people by sums over sets of `size` of their releases: (P,) how often; None if few have enough.
+
+    `similarities` are (m, I), and `truth` (m,) columns.
+    """
+    people = [(truth == code).nonzero().flatten() for code in truth.unique()]
+    people = [rows for rows in people if len(rows) >= size]
+    if len(people) < FEWEST:
+        return None
+    draw = torch.Generator().manual_seed(seed)
+    drawn = (rows[torch.randperm(len(rows), generator=draw)[:size]] for _ in range(_DRAWS) for rows in people)
+    sets = torch.stack([*drawn]).unflatten(0, (_DRAWS, len(people)))  # (draws, P, n)
+    sums = similarities[sets].sum(2)  # (draws, P, I)
+    own = truth[sets[0, :, 0]]
+    best = (sums == sums.amax(-1, keepdim=True)).double()  # ties count by how many there are
+    return (best / best.sum(-1, keepdim=True))[:, torch.arange(len(own)), own].mean(0)
 
 
 def standardise(similarities: Tensor) -> Tensor:

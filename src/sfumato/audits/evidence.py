@@ -287,10 +287,7 @@ _Judged = Mapping[tuple[Kind, int], _Judgement]
 
 
 def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
-    """Judge the risks of a case by a threshold, and list the gaps.
-
-    A risk is below the threshold only if the upper ends of all its intervals are.
-    """
+    """Judge the risks of a case: one is below the threshold only if all its intervals end below it."""
     if not 0 < threshold < 1:
         raise ConfigError(f"--threshold {threshold:g}: between 0 and 1, such as {THRESHOLD}")
     counts = sorted({*RELEASES, *(risk.releases for risk in case.risks)})

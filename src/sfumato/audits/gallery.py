@@ -1,7 +1,4 @@
-"""The leaks of a gallery of enrolled classes: its people and its photographs.
-
-Galleries are drawn from available photographs, and each is attacked with all others as shadows.
-"""
+"""The people and photographs that a gallery leaks: many are drawn, each attacked with the rest as shadows."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,16 +11,15 @@ from torch import Tensor
 from sfumato.assess.isolation import BY_LUCK, linkability, singling_out
 from sfumato.attack import membership
 from sfumato.attack.membership import TABLE, VIEWS, Galleries, Membership
+from sfumato.attack.saturation import check_bounds
 from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, quiet, shown
 from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError, DataError
 from sfumato.study.choose.figures import Estimate
 
+# Maps (N, C, H, W) uint8 originals to (N, D) embeddings of releases, with fresh noise at each call.
 Embed = Callable[[Tensor], Tensor]
-"""Maps (N, C, H, W) uint8 originals to (N, D) embeddings of releases, with fresh noise at each call."""
-
-ToPrototypes = Callable[[Tensor], Tensor]
-"""Maps (P, D) means of the shots of each class to the prototypes used for answers."""
+ToPrototypes = Callable[[Tensor], Tensor]  # (P, D) means of a class's shots -> prototypes used for answers
 
 _RATES = (0.001, 0.01)
 _FEW = 0.01  # the share of false alarms in sentences
@@ -55,9 +51,7 @@ class GalleryAuditConfig:
     seed: int = 0  # for the people and the enrolment
 
     def __post_init__(self) -> None:
-        for name, least in (("shot", 1), ("known", 1), ("people", 4), ("attacked", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least {least}")
+        check_bounds(self, shot=1, known=1, people=4, attacked=1)
         if self.shot > self.photographs - self.known:
             raise ConfigError(
                 f"shot={self.shot} and known={self.known} of photographs={self.photographs}: a class needs "
@@ -117,12 +111,7 @@ def audit_gallery(
 
 
 def measure(
-    asked: Tensor,
-    enrolled: Tensor,
-    config: GalleryAuditConfig,
-    *,
-    estimate: ToPrototypes | None = None,
-    table: bool = False,
+    asked: Tensor, enrolled: Tensor, config: GalleryAuditConfig, *, estimate: ToPrototypes | None, table: bool
 ) -> tuple[float, dict[tuple[str, str], tuple[Tensor, Tensor]]]:
     """Draw galleries, and attack some; `people` and `photographs` are those of the embeddings here.
 

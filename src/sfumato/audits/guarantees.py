@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from sfumato.attack.saturation import check_bounds
 from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, Verdict, quiet
 from sfumato.dp import accounting
 from sfumato.dp.audit import AuditResult, OneRunAudit, round_down
@@ -99,9 +100,7 @@ class TrainingAuditConfig:
     def __post_init__(self) -> None:
         if not _LEAST <= self.canaries <= _MOST:
             raise ConfigError(f"canaries={self.canaries}: from {_LEAST} to {_MOST:,}")
-        for name in ("runs", "steps"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
+        check_bounds(self, runs=1, steps=1)
         if not 0 < self.confidence < 1:
             raise ConfigError(f"confidence={self.confidence:g}: must be between 0 and 1, such as 0.99")
 
@@ -109,10 +108,7 @@ class TrainingAuditConfig:
 def with_canaries(
     config: MetaConfig, audit: TrainingAuditConfig, settings: Mapping[str, float] | None = None
 ) -> MetaConfig:
-    """Adapt a training to canaries: one linear layer, and a public norm that clips each of them.
-
-    `settings` are of the clipping policy; None for CANARY_SETTINGS.
-    """
+    """Adapt a training to canaries: one linear layer, and `settings`, or CANARY_SETTINGS, that clip each."""
     private = config.private
     if private is None:
         raise ConfigError("this training has no guarantee: audit one with an epsilon")
@@ -139,7 +135,6 @@ def audit_training(
     """Bound from below how much a private meta-training reveals about one task, against its statement.
 
     The epsilon in the `card` of a trained model is recomputed from its noise. `settings`: see with_canaries.
-
     Raises ConfigError: the training has no guarantee, or one for overlapping tasks.
     """
     audit = audit or TrainingAuditConfig()

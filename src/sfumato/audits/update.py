@@ -1,15 +1,9 @@
-"""The leaks of a federated client's update to a server that only reads it: labels, images, and bounds.
-
-Its model is opened by a name. A file of weights cannot run code; your own architecture is code, and runs.
-"""
+"""The leaks of a federated client's update to a server that only reads it: labels, images, and bounds."""
 
 import copy
 import math
-import runpy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -18,15 +12,13 @@ from sfumato.assess import similarity
 from sfumato.assess.matching import match
 from sfumato.attack import exact, label_inference
 from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, InversionConfig, invert
+from sfumato.attack.saturation import check_bounds
 from sfumato.attack.updates import Update, rounding, significant_bits, undo_decay
 from sfumato.attack.victim import ThreatModel
 from sfumato.audits.findings import Finding, Picture, Progress, Report, Table, Verdict, quiet, shown
-from sfumato.base.registry import load
 from sfumato.dp.naming import gaussian
-from sfumato.errors import ConfigError, DataError, SfumatoError, did_you_mean, shorten
+from sfumato.errors import ConfigError, DataError, SfumatoError, shorten
 from sfumato.images import to_uint8
-from sfumato.networks.classifiers import CLASSIFIERS, make_classifier
-from sfumato.networks.weights import initial_weights, load_weights
 
 CAME_BACK = 20.0  # dB of PSNR from which an image counts as recovered
 USUAL_SEARCH = replace(INVERTING_GRADIENTS, steps=1000, total_variation=1e-2)  # for images of 32x32
@@ -45,8 +37,7 @@ class UpdateAuditConfig:
     seed: int = 0  # of the search and the draws
 
     def __post_init__(self) -> None:
-        if self.draws < 1:
-            raise ConfigError(f"draws={self.draws}: at least 1")
+        check_bounds(self, draws=1)
 
 
 @dataclass(frozen=True)
@@ -84,7 +75,6 @@ def audit_update(
     `model` maps (N, C, H, W) float images to logits, in the client's training mode, and was trained with
     cross-entropy. It is not changed. Parameters before the update, if it has them, replace its own. `truth`
     has the images and labels behind the update, if available. `progress` is of the steps of the search.
-
     Raises ConfigError: the model does not take such images, or gives no logits; DataError: the update is of
     another model, or the truth has other images or labels.
     """
@@ -375,68 +365,6 @@ def _limits(case: _Case, decay: tuple[float, float]) -> list[str]:
     if case.update.noise is not None:
         limits.append("The noise is taken as it is stated; whether it was added is not checked here.")
     return limits
-
-
-def runs_code(name: str) -> bool:
-    """Whether opening this model runs code of the user's."""
-    return not name.endswith(".safetensors") and ":" in name
-
-
-def open_model(
-    name: str, shape: tuple[int, int, int], *, weights: str | Path | None = None, classes: int | None = None
-) -> nn.Module:
-    """Open a model in training mode without dropout, as clients train it and an adversary simulates it.
-
-    It is a file of `sfumato train classifier`; a network of `networks.CLASSIFIERS`, with its `classes`; or
-    `FILE.py:FUNCTION` or `MODULE:FUNCTION`, a function of yours without arguments that returns an nn.Module:
-    importing it RUNS that file, so read it first. Without `weights` these are the file's, the function's, or
-    of seed 0. Raises ArtefactError, ConfigError or DataError.
-    """
-    if name.endswith(".safetensors"):
-        from sfumato.learn.classifier import load as load_classifier
-
-        model: nn.Module = load_classifier(name).network
-    else:
-        own = runs_code(name)
-        if not own and name not in CLASSIFIERS:
-            raise ConfigError(
-                f"no network is called {name!r}: {did_you_mean(name, CLASSIFIERS)}; one of your own is "
-                "FILE.py:FUNCTION, and a trained classifier FILE.safetensors"
-            )
-        if not own and classes is None:
-            raise ConfigError(f"{name} needs its number of classes: --classes 10")
-        make = _import(name) if own else partial(make_classifier, name, shape, classes or 0)
-        if weights is not None:
-            model = load_weights(make, weights, source="--weights has the state dict of --model")
-        else:
-            with initial_weights(0):
-                model = make()
-    for module in model.train().modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
-            module.eval()
-    return model
-
-
-def _import(name: str) -> Callable[[], nn.Module]:
-    """Import the user's own function that makes the network."""
-    source, _, function = name.rpartition(":")
-    try:
-        own = runpy.run_path(source).get(function) if source.endswith(".py") else load(name)
-    except Exception as error:
-        raise DataError(f"{name}: cannot be imported ({type(error).__name__}: {error})") from error
-    if own is None:
-        raise DataError(f"{name}: {source} has no {function!r}: name a function that it defines")
-
-    def make() -> nn.Module:
-        try:
-            network = own()
-        except Exception as error:
-            raise DataError(f"{name}: failed ({type(error).__name__}: {error})") from error
-        if not isinstance(network, nn.Module):
-            raise DataError(f"{name}: returned {type(network).__name__}: return an nn.Module")
-        return network
-
-    return make
 
 
 def check_takes(model: nn.Module, shape: tuple[int, int, int]) -> int:

@@ -48,8 +48,14 @@ class _Column:
     shape: tuple[int]
 
     def __getitem__(self, rows: Any) -> Any:
+        parts = []
         with open_parquet(self.path, [self.name]) as file:
-            parts = [_entries(batch.column(0)) for batch in batches(file, BATCH, [self.name])]
+            for cells in (batch.column(0) for batch in batches(file, BATCH, [self.name])):
+                if hasattr(cells, "dictionary"):  # equal texts are one object, and missing ones None
+                    texts = np.array([*cells.dictionary.to_pylist(), None], dtype=object)
+                    parts.append(texts[cells.indices.fill_null(len(texts) - 1).to_numpy()])
+                else:
+                    parts.append(cells.to_numpy(zero_copy_only=False))
         return np.concatenate(parts)[rows]
 
 
@@ -161,14 +167,6 @@ def _parquet(path: Path) -> _Columns:
                     f"lists with np.savez(FILE, vectors=np.stack(table[{each.name!r}]), people=...)"
                 )
     return columns
-
-
-def _entries(cells: Any) -> np.ndarray:
-    """The entries of a column; equal texts are one object, and missing ones None."""
-    if not hasattr(cells, "dictionary"):
-        return np.asarray(cells.to_numpy(zero_copy_only=False))
-    different = np.array([*cells.dictionary.to_pylist(), None], dtype=object)
-    return np.asarray(different[cells.indices.fill_null(len(different) - 1).to_numpy()])
 
 
 def _find(

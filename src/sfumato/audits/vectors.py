@@ -264,7 +264,6 @@ def audit_vectors(vectors: Vectors, *, subject: str, seed: int = 0, progress: Pr
     """Name, link and verify the people of vectors, infer attributes, and try storage and remedies.
 
     Without people, links without names alone are measured. `seed` is of halves, panels and samples.
-
     Raises DataError: fewer than eight people have two vectors, or an attribute with one class in a half.
     """
     twins, target = _find_twins(vectors, seed), next(iter(vectors.labels), None)

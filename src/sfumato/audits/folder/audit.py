@@ -225,10 +225,7 @@ def _are_scenes(seen: Sequence[Seen]) -> bool:
 
 
 def _guess(seen: Sequence[Seen]) -> str:
-    """Guess the spec of the commonest protection, with its middle strength.
-
-    A mosaic has as many cells along a side as there: photographs of another size, too.
-    """
+    """Guess the spec of the commonest protection, with its middle strength; of a mosaic by cells a side."""
     kind, is_part = Counter((each.look.kind, bool(each.look.parts)) for each in seen).most_common(1)[0][0]
     alike = [each for each in seen if (each.look.kind, bool(each.look.parts)) == (kind, is_part)]
     middle = sorted(alike, key=lambda each: each.look.strength)[len(alike) // 2]

@@ -15,18 +15,8 @@ from torch import Tensor
 
 from sfumato import protect
 from sfumato.assess.recognition import chance
-from sfumato.attack import undo
-from sfumato.attack.ensemble import (
-    MOST,
-    PROBES,
-    Compared,
-    Gallery,
-    by_images,
-    by_values,
-    by_vectors,
-    choose,
-    standardise,
-)
+from sfumato.attack import ensemble, undo
+from sfumato.attack.ensemble import Compared, Gallery, choose, standardise
 from sfumato.attack.reidentify import AdversaryConfig, Guesses, Recogniser, Recognisers
 from sfumato.attack.undo import InversionConfig, RestorationConfig, Undoer
 from sfumato.audits.findings import Finding, Picture, Risk, Table, interval, shown, worst_of
@@ -46,17 +36,12 @@ from sfumato.study.vocabulary import ATTACKS, RECOGNISER, VALUES, AttackWords, r
 Tell = Callable[[str, int, int], None]  # called with words, and the numbers done and planned
 Answer = tuple[tuple[Finding, ...], tuple[Risk, ...]]
 
-_FEWEST = 4  # people who can be named: two in each half
-_DRAWS = 10  # of sets of releases of one person
 _ROWS, _PICTURES = 40, 6  # of a page
 
 
 @dataclass(frozen=True, kw_only=True)
 class NamingConfig:
-    """The strength of the adversaries, and the questions.
-
-    For the steps, at most, and the networks see AdversaryConfig and RestorationConfig.
-    """
+    """The strength of the adversaries, as in AdversaryConfig and RestorationConfig, and the questions."""
 
     size: int = 84  # the side of the squares that they compare, in pixels
     steps: int = 60  # of training a Conv-4
@@ -73,18 +58,13 @@ class NamingConfig:
             raise ConfigError(f"size={self.size}: from 16 to 512 pixels")
         if not self.releases or min(self.releases) < 1:
             raise ConfigError(f"releases={self.releases}: numbers of at least 1, as 1,10,100")
-        if (self.weights is None) != (self.detector is None):
-            raise ConfigError(
-                f"weights={self.weights}, detector={self.detector}: a face network needs both: name the "
-                "weights of MobileFaceNet and of MTCNN, or neither"
-            )
-        self.networks  # noqa: B018 - checks the steps
+        self.networks  # noqa: B018 - checks the steps and files
 
     @property
     def networks(self) -> list[AdversaryConfig]:
         """The recognisers: a Conv-4 that they train, and a face network if its files are named."""
         own = AdversaryConfig(steps=self.steps, adaptive_steps=self.adaptive_steps)
-        if self.weights is None:
+        if self.weights is None and self.detector is None:
             return [replace(own, second=self.second)]  # which says that a second needs a first
         files: dict[str, Any] = {"weights": self.weights, "detector": self.detector, "second": self.second}
         return [own, AdversaryConfig(recogniser="mobile-face-net", steps=0, adaptive_steps=0, **files)]
@@ -96,9 +76,7 @@ def name_people(
     """Report how often people are named, by every adversary of a study that fits; or guesses for each file.
 
     The people on `released` only judge the adversaries. `known` has copies if a `spec` is given; "none" is
-    for adversaries who do not know the protection. `progress` is called before an adversary begins.
-
-    Raises DataError: fewer than two people are known.
+    for adversaries who do not know the protection. Raises DataError: fewer than two people are known.
     """
     people = label_of(known.people)
     if len(people.names) < 2 or "" in people.names:
@@ -134,13 +112,13 @@ def name_people(
     def compare(words: AttackWords, network: AdversaryConfig) -> Compared:
         if words.view == "values":
             outputs = getattr(protection, "outputs", None)
-            return by_values(gallery, readings, copies=network.copies, outputs=outputs)
+            return ensemble.by_values(gallery, readings, copies=network.copies, outputs=outputs)
         if words.view == "released" and not images:
-            return by_vectors(gallery, lambda release: release.vectors(), copies=network.copies)
+            return ensemble.by_vectors(gallery, lambda release: release.vectors(), copies=network.copies)
         restored = words.view == "restored"
         see = (lambda release: undo.undo(undoer(), release)) if restored else Release.images
         recognisers, static, clear = networks_of(network)
-        return by_images(clear, see, recognisers, static, adaptive=words.adaptive)
+        return ensemble.by_images(clear, see, recognisers, static, adaptive=words.adaptive)
 
     plans = [
         (words, network)
@@ -173,7 +151,7 @@ def _release(
         return Release(as_array(pixels), spec, (config.size, config.size))
 
     def release(clean: Tensor, stream: int, number: int) -> Any:
-        if stream == PROBES:
+        if stream == ensemble.PROBES:
             return of(released.images) if released.release is None else released.release
         if spec == "none":
             return of(clean)
@@ -183,25 +161,6 @@ def _release(
         return of(known.copies[number % len(known.copies), places])
 
     return release
-
-
-def of_several(similarities: Tensor, truth: Tensor, size: int, seed: int) -> Hits | None:
-    """Name people by sums over sets of `size` of their releases; None if fewer than four have enough.
-
-    `similarities` are (m, I), and `truth` (m,) columns.
-    """
-    people = [(truth == code).nonzero().flatten() for code in truth.unique()]
-    people = [rows for rows in people if len(rows) >= size]
-    if len(people) < _FEWEST:
-        return None
-    draw = torch.Generator().manual_seed(seed)
-    drawn = (rows[torch.randperm(len(rows), generator=draw)[:size]] for _ in range(_DRAWS) for rows in people)
-    sets = torch.stack([*drawn]).unflatten(0, (_DRAWS, len(people)))  # (draws, P, n)
-    sums = similarities[sets].sum(2)  # (draws, P, I)
-    own = truth[sets[0, :, 0]]
-    best = (sums == sums.amax(-1, keepdim=True)).double()  # ties count by how many there are
-    right = (best / best.sum(-1, keepdim=True))[:, torch.arange(len(own)), own].mean(0)
-    return Hits(tuple(right.tolist()), (1.0,) * len(own), seeds=1)
 
 
 def _report(
@@ -216,26 +175,24 @@ def _report(
     rows = [row for row, person in enumerate(released.people) if person in columns]
     truth = torch.tensor([columns[released.people[row]] for row in rows])
     guesses = {name: replace(made, similarities=made.similarities[rows]) for name, made in guesses.items()}
-    guesses["all of them together, sum of scores"], _ = choose(guesses, truth, most=MOST)
+    guesses["all of them together, sum of scores"], _ = choose(guesses, truth)
     strongest, ((second,), (first,)) = choose(guesses, truth, most=1)
-    chosen, by_halves = (first, second), "chosen by halves, as stated"
     probes = tuple(map(float, truth.unique(return_counts=True)[1].tolist()))
-    named = {
-        name: Hits(tuple(score(made, truth)["hits"]), probes, seeds=1)
-        for name, made in {by_halves: strongest, **guesses}.items()
-    }
-    stated = named.pop(by_halves)
-    named = dict(sorted(named.items(), key=lambda pair: -pair[1].share))
+    stated, *others = (
+        Hits(tuple(score(made, truth)["hits"]), probes, seeds=1) for made in (strongest, *guesses.values())
+    )
+    named = dict(sorted(zip(guesses, others, strict=True), key=lambda pair: -pair[1].share))
     scores = strongest.similarities.float()
-    tried = {size: of_several(scores, truth, size, config.seed) for size in config.releases} | {1: stated}
-    measured = {size: hits for size, hits in sorted(tried.items()) if hits is not None}
+    measured = {1: stated}
+    for size in sorted({*config.releases} - {1}):
+        if (right := ensemble.by_sets(scores, truth, size, config.seed)) is not None:
+            measured[size] = Hits(tuple(right.tolist()), (1.0,) * len(right), seeds=1)
     guessing, looked_for = chance(truth), len(probes)
-    of: dict[str, Any] = {"images": len(rows), "source": "this audit"}
+    rates = {size: estimate_of(hits) for size, hits in measured.items()}
     risks = []
     for size, hits in measured.items():
-        rate, of["people"] = estimate_of(hits), len(hits.hits)
-        worst = worst_of(hits.rates)
-        risks.append(Risk("singling out", "identity", size, first, rate, guessing, **of, **worst))
+        of = {"people": len(hits.hits), "images": len(rows), "source": "this audit", **worst_of(hits.rates)}
+        risks.append(Risk("singling out", "identity", size, first, rates[size], guessing, **of))
     share, (low, high), unknown = stated.share, stated.interval, len(released.files) - len(rows)
     best: dict[str, tuple[str, str]] = {}  # the best classifier of each adversary, which comes first
     for name, hits in named.items():
@@ -252,25 +209,22 @@ def _report(
         sentence += f" {unknown:,} others have no true name among these, and do not count."
     table = Table(
         ("adversary", "named, 95% interval"),
-        ((by_halves, interval(estimate_of(stated))), *best.values()),
+        (("chosen by halves, as stated", interval(rates[1])), *best.values()),
         f"Each with their best classifier. {clear} The first row states, for each half of the "
         f"{looked_for} people, the adversary that names most of the other half: "
-        f"{' and '.join(dict.fromkeys(chosen))}.",
+        f"{' and '.join(dict.fromkeys((first, second)))}.",
     )
     matches = _matches(guesses[first], known, released, rows, truth) if low > guessing else ()
     figures: dict[str, Any] = {"named": share, "interval": [low, high], "guessing": guessing}
     figures |= {"people": looked_for, "known_people": len(columns), "releases": len(rows)}
-    figures["chosen"] = list(chosen)
-    figures["by_adversary"] = {name: hits.share for name, hits in named.items()}
+    figures |= {"chosen": [first, second], "by_adversary": {name: hits.share for name, hits in named.items()}}
     naming = Finding("naming", "Who is on it", shown(low > guessing), sentence, table, matches, figures)
     words = [f"From {size} of their releases {hits.share:.1%} are named." for size, hits in measured.items()]
-    lacking = sorted(tried.keys() - measured.keys())
-    if lacking:
-        words.append(
-            f"{', '.join(map(str, lacking))} releases: not measured, since fewer than {_FEWEST} people have "
-            f"enough of them here (at most {int(truth.bincount().max())})."
-        )
-    lines = ((f"{n}", f"{len(hits.hits)}", interval(estimate_of(hits))) for n, hits in measured.items())
+    if lacking := sorted({*config.releases} - measured.keys()):
+        few = f"fewer than {ensemble.FEWEST} people have enough of them here"
+        most = int(truth.bincount().max())
+        words.append(f"{', '.join(map(str, lacking))} releases: not measured, since {few} (at most {most}).")
+    lines = ((f"{n}", f"{len(hits.hits)}", interval(rates[n])) for n, hits in measured.items())
     caption = "The scores of the chosen adversary are added up over the releases of one person."
     table = Table(("releases", "people", "named, 95% interval"), tuple(lines), caption)
     figures = {"named": {f"{n}": hits.share for n, hits in measured.items()}, "not_measured": lacking}

@@ -76,7 +76,6 @@ def list_files(source: Source, people: Path | None = None, *, every: bool = Fals
 
     First sub-folders name people if every image lies in one, unless `people`, such a CSV of names below the
     folder, does. `every` lists videos and hidden files, too, and makes the digest.
-
     Raises DataError: no such folder, no image in it (with `every`: no file), or a table without columns.
     """
     source = Path(source)
@@ -143,9 +142,8 @@ def _is_manifest(path: Path) -> bool:
 def read_all(file: Listed, root: Path) -> Iterator[Tensor | ImageError]:
     """Yield all pictures of a file, each (3, H, W) uint8; the error of a further one that cannot be read.
 
-    A video gives every tenth of its first 1,500 frames.
-
-    Raises ImageError: for any error of any decoder on the first one, and for a link out of its folder.
+    A video gives every tenth of its first 1,500 frames. Raises ImageError: for any error of any decoder on
+    the first one, and for a link out of its folder.
     """
     if leads_out(file.path, root):
         trusted = f"if you trust it, set SFUMATO_OUTSIDE={Path(os.path.realpath(file.path)).parent}"
@@ -231,10 +229,7 @@ def read_pictures(
 
 
 def read_vectors(files: Sequence[Listed], root: Path, *, size: int) -> Pictures:
-    """Read codes or features, one a .release file; their pictures are black.
-
-    Raises DataError: a file is something else, or of another protection than the first.
-    """
+    """Read codes or features of one protection, one a .release file; their pictures are black."""
     made = []
     for file in files:
         if file.path.suffix.lower() not in RELEASES or leads_out(file.path, root):

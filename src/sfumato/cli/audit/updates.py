@@ -1,6 +1,9 @@
 """`sfumato audit update` and `feature`: the images behind the numbers that a client or a device sends."""
 
+import runpy
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -96,7 +99,7 @@ def update(
     config = UpdateAuditConfig(search=_search_of(search, overrides or []), seed=seed)
     _check_out(out, "exact", "search", force=force)
     sizes = image_shape(shape)
-    audited = _open(model, sizes, weights, classes)
+    audited = _open_model(model, sizes, weights, classes)
     training = noise = None
     if (count := images or batch) is not None:
         training = LocalTraining(
@@ -141,16 +144,72 @@ def _search_of(name: str | None, overrides: list[str]) -> "InversionConfig | Non
     return check_settings(method.InversionConfig, settings, "the search")
 
 
-def _open(model: str, shape: tuple[int, int, int], weights: Path | None, classes: int | None) -> "nn.Module":
-    """Open the model of --model; says so if it runs the user's code."""
-    from sfumato.audits.update import open_model, runs_code
+def _open_model(
+    name: str, shape: tuple[int, int, int], weights: Path | None, classes: int | None
+) -> "nn.Module":
+    """Open the model of --model in training mode without dropout, as clients train it.
 
-    if runs_code(model):
-        source = Path(model.rpartition(":")[0])
-        if source.suffix == ".py" and not source.is_file():
-            raise DataError(f"--model {model}: there is no file {source}: write FILE.py:FUNCTION")
-        note(f"{model} is your code, and runs now")
-    return open_model(model, shape, weights=weights, classes=classes)
+    It is a file of `sfumato train classifier`; a network of `networks.CLASSIFIERS`, with its `classes`; or
+    `FILE.py:FUNCTION` or `MODULE:FUNCTION`, a function of yours without arguments that returns an nn.Module:
+    importing it RUNS that file, so read it first. A file of weights cannot run code. Without `weights` these
+    are the file's, the function's, or of seed 0. Raises ArtefactError, ConfigError or DataError.
+    """
+    from torch import nn
+
+    from sfumato.learn.classifier import load
+    from sfumato.networks.classifiers import CLASSIFIERS, make_classifier
+    from sfumato.networks.weights import initial_weights, load_weights
+
+    if name.endswith(".safetensors"):
+        model: nn.Module = load(name).network
+    else:
+        own = ":" in name
+        if not own and name not in CLASSIFIERS:
+            raise ConfigError(
+                f"no network is called {name!r}: {did_you_mean(name, CLASSIFIERS)}; one of your own is "
+                "FILE.py:FUNCTION, and a trained classifier FILE.safetensors"
+            )
+        if not own and classes is None:
+            raise ConfigError(f"{name} needs its number of classes: --classes 10")
+        make = _import(name) if own else partial(make_classifier, name, shape, classes or 0)
+        if weights is not None:
+            model = load_weights(make, weights, source="--weights has the state dict of --model")
+        else:
+            with initial_weights(0):
+                model = make()
+    for module in model.train().modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.eval()
+    return model
+
+
+def _import(name: str) -> "Callable[[], nn.Module]":
+    """Import the user's own function that makes the network, and say so."""
+    from torch import nn
+
+    from sfumato.base.registry import load
+
+    source, _, function = name.rpartition(":")
+    if source.endswith(".py") and not Path(source).is_file():
+        raise DataError(f"--model {name}: there is no file {source}: write FILE.py:FUNCTION")
+    note(f"{name} is your code, and runs now")
+    try:
+        own = runpy.run_path(source).get(function) if source.endswith(".py") else load(name)
+    except Exception as error:
+        raise DataError(f"{name}: cannot be imported ({type(error).__name__}: {error})") from error
+    if own is None:
+        raise DataError(f"{name}: {source} has no {function!r}: name a function that it defines")
+
+    def make() -> nn.Module:
+        try:
+            network = own()
+        except Exception as error:
+            raise DataError(f"{name}: failed ({type(error).__name__}: {error})") from error
+        if not isinstance(network, nn.Module):
+            raise DataError(f"{name}: returned {type(network).__name__}: return an nn.Module")
+        return network
+
+    return make
 
 
 def _labels_of(labels: str | None) -> "Tensor | None":
