@@ -61,11 +61,7 @@ class ClaimError(ValueError):
 
 
 def claim(shown: bool, caller: Callable[[], str]) -> str:
-    """The words of a `call` block, which the figures must show.
-
-    Raises:
-        ClaimError: they do not.
-    """
+    """The words of a `call` block; a ClaimError if the figures do not show them."""
     words = " ".join(caller().split())
     if not shown:
         raise ClaimError(f"the figures do not show this: {words!r}: change the words in docs/templates")

@@ -23,8 +23,8 @@ from sfumato.protect import Protection, release
 from sfumato.study import cells as kinds
 from sfumato.study import grid, records, report, run, vocabulary
 from sfumato.study.cells import Cell
-from sfumato.study.choose import use
 from sfumato.study.choose.figures import mandatory_attacks, percent
+from sfumato.study.choose.results import describe_measurements
 from sfumato.study.lab.lab import Lab, Progress
 from sfumato.study.measure import looks
 
@@ -520,12 +520,12 @@ def test_a_label_that_people_share_names_them_by_their_share():
 
 def test_the_card_of_a_trained_code_has_what_the_study_found(episodic: Path):
     bits = results_of(episodic)["proved", "code:bits=3"].artefact
-    said = " ".join(use.describe_measurements(episodic / "models" / bits))
+    said = " ".join(describe_measurements(episodic / "models" / bits))
     settings = {each["protection"]: each for each in report.as_json(report.load(episodic))["settings"]}
     found = settings["code:bits=3"]["reidentification"]["value"]
     assert f"{percent(found)} of releases are named by the strongest adversary" in said
     assert "pixelize" not in said  # another protection of the same study
-    assert use.describe_measurements(episodic / bits) == []  # it does not lie among the models of a run
+    assert describe_measurements(episodic / bits) == []  # it does not lie among the models of a run
 
 
 def test_examples_of_a_short_code_show_releases_that_differ_if_any_do(monkeypatch):

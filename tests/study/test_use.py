@@ -10,7 +10,7 @@ import torch
 from sfumato import artefacts
 from sfumato.study.choose.figures import Setting
 from sfumato.study.choose.recommend import Recommendation
-from sfumato.study.choose.use import next_commands
+from sfumato.study.choose.results import next_commands
 from sfumato.study.measure.results import Proved
 
 PIXELS = "dp-pix:cell=4,epsilon=3"

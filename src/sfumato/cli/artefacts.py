@@ -23,7 +23,7 @@ def show(
     Example: sfumato show code.safetensors --html card.html
     """
     from sfumato.learn.model_card import describe
-    from sfumato.study.choose.use import describe_measurements
+    from sfumato.study.choose.results import describe_measurements
 
     if html is not None:
         check_new(html, force=force, suffix=".html")

@@ -245,7 +245,7 @@ def conclude(
 ) -> None:
     """Print the advice of a run, the path of its report, and the next commands, for artefacts elsewhere."""
     from sfumato.study import report
-    from sfumato.study.choose import use
+    from sfumato.study.choose.results import next_commands
 
     first, *others = every
     if others:
@@ -263,7 +263,7 @@ def conclude(
         print(f"report: {path}")
         return
     trained = None if artefacts is None else Path(artefacts)
-    commands = use.next_commands(directory, first, artefacts=trained)
+    commands = next_commands(directory, first, artefacts=trained)
     if as_json:
         print_json({**report.as_json(first), "report": str(path), "next": commands})
     else:

@@ -1,8 +1,7 @@
 """The board: protections side by side, each measured by one study file with fixed settings; see board.yaml.
 
-A row is a packed run of that file (`sfumato study rows`), which others can send. Its marks are reasons why
-its figures do not count: adversaries who fail on unprotected images or are weaker than they could be, other
-settings or data than those of the first row, and releases that are not what they seem.
+A row is a packed run of that file (`sfumato study rows`), which others can send. Its marks are the reasons
+why its figures do not count.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -62,25 +61,11 @@ class Run:
     path: Path
     results: Results
 
-    @classmethod
-    def read(cls, path: Path) -> "Run":
-        """Reads it. Raises DataError if it is no run of a board."""
-        results = load(path)
-        if not results.study.get("board"):
-            raise DataError(
-                f"{path}: a run of the study {results.study['name']!r}, which is no board: run `sfumato "
-                "study run board --protection SPEC`"
-            )
-        return cls(path, results)
-
     @property
     def digests(self) -> dict[str, str]:
         """Each measurement of the control -> the digest of all settings and data that decide it."""
-        return {
-            cell_name(cell): cell["digest"]
-            for cell in self.results.study["cells"]
-            if cell["cell"]["protection"] == CONTROL
-        }
+        made = (cell for cell in self.results.study["cells"] if cell["cell"]["protection"] == CONTROL)
+        return {cell_name(cell): cell["digest"] for cell in made}
 
     @property
     def control(self) -> Estimate | None:
@@ -91,8 +76,7 @@ class Run:
 
     def rows(self, first: "Run") -> Iterator[Row]:
         """A row for each protection; `first` is the run that others must be like."""
-        of_all = tuple(self._mark_all(first))
-        every = self.results
+        of_all, every = tuple(self._mark_all(first)), self.results
         for spec, curve in every.curves.items():
             own = [record for record in every.records if record.cell.protection == spec]
             results = {record.kind: record.result for record in own}
@@ -190,7 +174,13 @@ def join(paths: Sequence[Path]) -> list[Row]:
 
     A protection that several runs measure soundly has the row of the strongest adversary.
     """
-    runs = [Run.read(path) for path in paths]
+    runs = [Run(path, load(path)) for path in paths]
+    for run in runs:
+        if not run.results.study.get("board"):
+            raise DataError(
+                f"{run.path}: a run of the study {run.results.study['name']!r}, which is no board: run "
+                "`sfumato study run board --protection SPEC`"
+            )
     rows: dict[tuple[str, tuple[str, ...]], Row] = {}
     for run in runs:
         for row in run.rows(runs[0]):

@@ -1,8 +1,7 @@
 """How often people were named, person by person, and how sure that is.
 
 The best of many settings may be a lucky one. So a setting is under a bound only if the upper end of its
-interval is, with all settings of the study allowed for; and the figures that choose among settings come from
-one half of the people, those that are stated from the other. See sfumato.study.choose.recommend.
+interval is, with all settings of the study allowed for. See sfumato.study.choose.recommend.
 """
 
 import math

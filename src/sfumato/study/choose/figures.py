@@ -32,9 +32,8 @@ Pair = tuple[str, str]  # a protection, and its learner, attack or attribute
 class Estimate:
     """A number and the interval to print with it.
 
-    Of rates over people: their 95% interval over people. Of accuracies with one seed: the record's own 95%
-    interval; with several: their mean, and the lowest and highest of them, since trainings differ more than
-    episodes do.
+    Of rates over people: 95% over people. Of accuracies with one seed: the record's own 95%; with several:
+    the lowest and the highest of them, since trainings differ more than episodes do.
     """
 
     value: float
@@ -144,16 +143,12 @@ class Setting:
     def upper_end(self, error: float) -> float:
         """A bound on every adversary's share, but for this probability; 1 if nobody looked.
 
-        The strongest of them exceeds its own with this probability at most: their number needs no
-        correction.
+        The strongest exceeds its own with this probability at most: their number needs no correction.
         """
         return max((risk.upper_end(error) for risk in self.risks), default=1.0)
 
     def on(self, half: int) -> tuple[Estimate, Risk]:
-        """Its accuracy and strongest adversary, if it has both, on one half of the test images and people.
-
-        The accuracy is that on all images if they are not apart.
-        """
+        """Of one with both: accuracy and strongest adversary on one half of images, if apart, and people."""
         accuracy = self.halves[half] if self.halves else self.accuracy
         risk = _strongest(risk.of_half(half) for risk in self.risks)
         assert accuracy is not None
@@ -162,22 +157,17 @@ class Setting:
 
 
 class Figures:
-    """A study and the records of its cells. State: none that changes; each figure is made once.
-
-    See results.Results, which adds the recommendation.
-    """
+    """A study and the records of its cells; each figure is made once. State: none that changes."""
 
     def __init__(self, study: Study, records: Iterable[Record]) -> None:
-        # Without cells of a kind or an attack that this version does not know, as one of a package that is
-        # not installed.
+        # Without cells of a kind or attack that this version does not know, as of a package that is missing.
         self.study: Study = {**study, "cells": [entry for entry in study["cells"] if is_known(entry)]}
         attacks = (entry["cell"].get("attack") for entry in study["cells"] if not is_known(entry))
         self.unknown = list(dict.fromkeys(filter(None, attacks)))
         by_name = {record.name: record for record in records}
         names = dict.fromkeys(map(cell_name, self.study["cells"]))
         self.records = [by_name[name] for name in names if name in by_name]
-        # Such as "accuracy blur:radius=1 denoised 0".
-        self.missing = [name for name in names if name not in by_name]
+        self.missing = [name for name in names if name not in by_name]  # "accuracy blur:radius=1 clean 0"
         self.folds = study["task"].get("folds", 1) > 1  # people take turns as test people, a seed each
         # Not if all learners are ordinary classifiers.
         self.episodic = not study["learners"] or not set(study["learners"]) <= set(classifiers())
@@ -185,13 +175,10 @@ class Figures:
         self.bound: float | None = asked.get("reidentification_at_most")
         self.bounds: dict[str, float] = asked.get("inference_at_most") or {}  # of attributes
         self.releases = int(asked.get("releases", 1))  # of one person, from which the bound is to be kept
-        self._by_kind: dict[str, list[Record]] = defaultdict(list)
-        for record in self.records:
-            self._by_kind[record.kind].append(record)
 
     def of(self, kind: str) -> list[Record]:
         """The records of one kind, in the order of the cells."""
-        return self._by_kind.get(kind, [])
+        return [record for record in self.records if record.kind == kind]
 
     def group(self, kind: str) -> dict[Pair, list[Any]]:
         """The results of one kind, one a seed, by protection and its learner, attack or view, if any."""
@@ -262,7 +249,7 @@ class Figures:
         """How often guessing the class is right; None if no record tells."""
         if self.episodic:
             return float(1 / self.study["task"]["way"])
-        made = (record.result.chance for record in self.of("accuracy"))
+        made = [record.result.chance for record in self.of("accuracy")]
         chances = [chance for chance in made if chance is not None]
         return statistics.fmean(chances) if chances else None
 
@@ -342,10 +329,7 @@ class Figures:
         return self.against(None)
 
     def against(self, attacks: Sequence[str] | None) -> list[Setting]:
-        """The settings against these adversaries alone, or against all.
-
-        Ordinary classifiers count if there are no others, and those of shapes never: they are not a service.
-        """
+        """The settings against these adversaries alone, or against all."""
         settings = [self._setting(spec, attacks) for spec in self.study["protections"]]
         points = {
             each.protection: (each.accuracy.value, -each.risk.top1.value)
@@ -360,7 +344,7 @@ class Figures:
         return [replace(setting, on_frontier=setting.protection in best) for setting in settings]
 
     def _setting(self, protection: str, attacks: Sequence[str] | None) -> Setting:
-        # Those that are of the study's task, by a service that can be run.
+        # Ordinary classifiers count if there are no others; those of shapes never: they are not a service.
         learners = [
             name
             for name in self.names_of("accuracy", protection)
@@ -369,9 +353,9 @@ class Figures:
             and not (self.episodic and words and words.knows_classes)
         ]
         learner = max(learners, key=lambda name: self.accuracies[protection, name].value, default="")
+        tried = self.names_of("attack", protection)
         # Clear images need no adaptation: the static adversary stands for all.
         every = attacks is None or protection == "none"
-        tried = self.names_of("attack", protection)
         wanted = [name for name in tried if every or name in (attacks or ())]
         planned = [
             *(each for each in self.cells_of("attack", protection) if each["cell"]["attack"] in wanted),
@@ -401,8 +385,23 @@ class Figures:
     def together(
         self, intervals: Sequence[tuple[float, float, float]], trials: Sequence[int | None]
     ) -> Estimate:
-        """Joins seeds: see `over_seeds`; folds, each with other images or None for means, are one share."""
-        return over_folds(intervals, trials) if self.folds else over_seeds(intervals)
+        """For one seed its own interval; for several their mean, with the lowest and the highest of them.
+
+        Folds are one share of all images, which `trials` counts; or the mean of what is independent, if it
+        has None for one of them.
+        """
+        shares = [value for value, _, _ in intervals]
+        if not self.folds:
+            # Not fmean, whose rounding may take the mean of equal numbers out of their interval.
+            several = Estimate(statistics.mean(shares), min(shares), max(shares), len(shares))
+            return several if len(shares) > 1 else Estimate(*intervals[0], seeds=1)
+        counts = [count for count in trials if count is not None]
+        if len(counts) == len(intervals):
+            right = sum(value * count for value, count in zip(shares, counts, strict=True))
+            return Estimate(right / sum(counts), *wilson(right, sum(counts)), seeds=1)
+        mean, ends = statistics.fmean(shares), (max(high - of, of - low) for of, low, high in intervals)
+        half = math.hypot(*ends) / len(shares)
+        return Estimate(mean, max(0.0, mean - half), min(1.0, mean + half), seeds=1)
 
 
 def is_known(entry: Mapping[str, Any]) -> bool:
@@ -436,26 +435,6 @@ def hits_of_rates(rates: Sequence[float], tries: Sequence[int]) -> Hits:
     """For one seed, as the share and the number of each person's probes."""
     hits = tuple(rate * count for rate, count in zip(rates, tries, strict=True))
     return Hits(hits, tuple(map(float, tries)), seeds=1)
-
-
-def over_seeds(intervals: Sequence[tuple[float, float, float]]) -> Estimate:
-    """For one seed its own interval; for several their mean, with the lowest and the highest of them."""
-    if len(intervals) == 1:
-        return Estimate(*intervals[0], seeds=1)
-    middles = [value for value, _, _ in intervals]
-    # Not fmean, whose rounding may take the mean of equal numbers out of their interval.
-    return Estimate(statistics.mean(middles), min(middles), max(middles), len(middles))
-
-
-def over_folds(intervals: Sequence[tuple[float, float, float]], trials: Sequence[int | None]) -> Estimate:
-    """One share of all images; or the mean of what is independent, if a fold does not count its images."""
-    counts = [count for count in trials if count is not None]
-    if len(counts) == len(intervals):
-        right = sum(value * count for (value, _, _), count in zip(intervals, counts, strict=True))
-        return Estimate(right / sum(counts), *wilson(right, sum(counts)), seeds=1)
-    mean = statistics.fmean(value for value, _, _ in intervals)
-    half = math.hypot(*(max(high - value, value - low) for value, low, high in intervals)) / len(intervals)
-    return Estimate(mean, max(0.0, mean - half), min(1.0, mean + half), seeds=1)
 
 
 def mandatory_attacks(protection: str) -> list[str]:

@@ -29,9 +29,8 @@ ERROR = 0.05  # how often a study may recommend a setting whose risk is above th
 SAID = (1, 10, 100)  # releases whose figures are printed
 
 _TIMES = 1000  # at most this many times the people are suggested
-
-# The least share of the accuracy above guessing that a clean learner must learn, so that there is something
-# to keep; and the least share of it that a useful setting keeps.
+# Of the accuracy above guessing a clean learner must learn the first share at least, so that there is
+# something to keep; and a useful setting keeps the second of it.
 _LEARNED, _USEFUL = 1 / 3, 1 / 2
 
 _LOOKED_UP = (
@@ -79,8 +78,7 @@ class Recommendation:
         """The lines that the command line prints: the answers of the report."""
         if self.setting is None:
             return (self.headline, *self.sentences[1:])
-        answers = (f"{answer.question}: {' '.join(answer.sentences)}" for answer in self.answers)
-        return (self.headline, *answers)
+        return (self.headline, *(f"{each.question}: {' '.join(each.sentences)}" for each in self.answers))
 
 
 def recommend(results: Figures) -> Recommendation:
@@ -89,15 +87,11 @@ def recommend(results: Figures) -> Recommendation:
     That must hold for one release, and for as many of one person as the study names (`releases`); not for
     many if queries send nothing, since a device looks codes up in an answer table.
 
-    It is shown by proof, or if the upper end of each adversary's interval is at or under the study's
-    bound, with all settings of the study allowed for. Settings that a proof keeps come before all others; the
+    It is shown by proof, or if the upper end of each adversary's interval is at or under the study's bound,
+    with all settings of the study allowed for. Settings that a proof keeps come before all others; the
     device's own answer comes last for new classes, since a cloud is to learn them. A setting is useful if it
     keeps half of the clean learner's gain over guessing. The choice is made on one half of the people and
-    test images, and the figures are those of the other.
-
-    There is none, and the reason is given, if the study has no bound, no secret or no attacks; if the secret
-    is the task itself; if the clean learner has learned next to nothing; or if no setting is shown to keep
-    the bound.
+    test images, and the figures are those of the other. See `_Choice.reasons_for_none`.
     """
     choice = _Choice(results)
     if reasons := choice.reasons_for_none():
@@ -346,11 +340,11 @@ class _Choice:
     def of_attributes(self, setting: Setting) -> list[str]:
         """How often each attribute is inferred."""
         return [
-            f"{_capital(inferred.attack)} is inferred in {_with_interval(inferred.top1)} of cases by "
-            f"{inferred.adversary}, guessing {percent(inferred.chance)}; at most "
-            f"{percent(self.results.bounds[inferred.attack])} is accepted, and the upper end is "
-            f"{percent(inferred.upper_end(self.error))}."
-            for inferred in setting.inferred
+            f"{_capital(each.attack)} is inferred in {_with_interval(each.top1)} of cases by "
+            f"{each.adversary}, guessing {percent(each.chance)}; at most "
+            f"{percent(self.results.bounds[each.attack])} is accepted, and the upper end is "
+            f"{percent(each.upper_end(self.error))}."
+            for each in setting.inferred
         ]
 
     def not_considered(self) -> list[str]:
@@ -430,22 +424,21 @@ class _Choice:
         if self.ranked:
             return []
         known = [each for each in self.judged if each.protection != "none"]
+        left = self.not_considered()
         if not known:
             count = sum(spec != "none" for spec in results.study["protections"])
-            return [
-                f"none of {count} settings has an accuracy and all adversaries that must be tried on it",
-                *self.not_considered(),
-            ]
-        left = [*self.not_considered(), *self.nothing_learned()]
+            why = f"none of {count} settings has an accuracy and all adversaries that must be tried on it"
+            return [why, *left]
+        left += self.nothing_learned()
         useful = [each for each in known if each.accuracy and each.accuracy.value >= self.least]
         if not useful:
             least = percent(self.least)
             return [f"no setting keeps half of what clear images have over guessing, {least} accuracy", *left]
         nearest = min(useful, key=self.excess)
         assert nearest.risk is not None  # it is judged
+        asked = results.bounds.items()
         others = "".join(
-            f", and the inference of {label} at or under {percent(at_most)}"
-            for label, at_most in results.bounds.items()
+            f", and the inference of {label} at or under {percent(most)}" for label, most in asked
         )
         after = f" from {results.releases} releases" if results.releases > 1 else ""
         return [
@@ -519,7 +512,7 @@ def describe_proof(proof: Proved | None) -> str:
     if proof is None:
         return "What is proved of it is not recorded."
     statements = [proof.guarantee.text] if proof.guarantee else []
-    for naming in [naming for naming in proof.naming if naming.at_most < 1][:1]:
+    if naming := next((naming for naming in proof.naming if naming.at_most < 1), None):
         statements.append(
             f"whoever sees one release names the right one of {naming.candidates:,} equally likely people "
             f"with a chance of at most {round_up(100 * naming.at_most)}%"

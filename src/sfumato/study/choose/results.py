@@ -1,4 +1,4 @@
-"""The results of a study: it is read once, and makes each figure and the recommendation once."""
+"""The results of a study, read once, with the commands that use what they recommend."""
 
 import os
 from functools import cached_property
@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.errors import DataError
-from sfumato.study.choose.figures import Figures, is_known
+from sfumato.study.choose.figures import Figures, is_known, percent
 from sfumato.study.choose.recommend import Recommendation, recommend
 from sfumato.study.records import CURE, Record, names_of, parse, read_run, rename
+from sfumato.study.vocabulary import recipe_of
 
+_SERVED = ("code", "feature")  # a service needs only their artefact
 # Kind of a record -> its result without pictures.
 _BARE: dict[str, dict[str, Any]] = {
     "examples": {"examples": ()},
@@ -29,9 +31,7 @@ class Results(Figures):
     def without_pictures(self) -> "Results":
         """The same, with every number and no image: neither original ones nor derived ones."""
         bare = (
-            record.model_copy(update={"result": record.result.model_copy(update=_BARE[record.kind])})
-            if record.kind in _BARE
-            else record
+            record.model_copy(update={"result": record.result.model_copy(update=_BARE.get(record.kind, {}))})
             for record in self.records
         )
         return Results(self.study, bare)
@@ -91,3 +91,68 @@ def load_all(directory: str | os.PathLike[str]) -> list[Results]:
         kept = [record for (values, _), (_, record) in records.items() if values == str(varied)]
         made.append(Results(rename({**study, **own, "cells": cells}, names), kept))
     return made
+
+
+def next_commands(directory: Path, results: Results, *, artefacts: Path | None = None) -> list[str]:
+    """A line for the device, one for the cloud and one for queries; fewer if the files are gone.
+
+    A setting that holds only if queries are looked up begins with the query, and no line sends others. Each
+    line of the nearest, which is not recommended, says so in a shell comment. It copies the few-shot model
+    of the setting; see lab.keep_recommended. `artefacts`: the folder of trained protections, if elsewhere.
+    """
+    from sfumato.study.lab.lab import keep_recommended  # it needs PyTorch, which reports do without
+
+    advice = results.advice
+    setting = advice.setting or advice.nearest
+    if setting is None:
+        return []
+    spec, (_, height, width) = setting.protection, results.study["data"]["shape"]
+    recipe, model = recipe_of(spec), None
+    if recipe is not None:
+        proof = results.proofs.get(spec)
+        path = (artefacts or directory / "models") / ((proof and proof.artefact) or "")
+        if not path.is_file():
+            return []
+        spec = recipe.with_artefact(str(path))
+        model = path if recipe.name in _SERVED else None
+    model = model or keep_recommended(directory, spec, setting.learner, recommended=not advice.reason)
+    size = f" --size {width}" if width == height else f"   # images of {width}x{height}"
+    lines = [f"on a device: sfumato protect PHOTOS RELEASED --with {spec}{size}"]
+    if model is not None:
+        lines.append(f"in a cloud: sfumato serve {model}")
+        looked_up = f"sfumato classify URL CLASSIFIER PHOTO --with {spec} --table CLASSIFIER.table"
+        if advice.by_table:
+            enrolled = f"the few images that are sent: sfumato enrol URL CLASSIFIER PHOTOS --with {spec}"
+            lines = [f"queries, which send nothing: {looked_up}", lines[1], enrolled]
+        elif advice.has_table:
+            lines.append(f"queries that send nothing: {looked_up}")
+    if not advice.reason:
+        return lines
+    return [f"to try it nevertheless, {line}   # not recommended: {advice.reason}" for line in lines]
+
+
+def describe_measurements(artefact: Path) -> list[str]:
+    """The study's results on a protection that it trained, a sentence each.
+
+    Nothing for an artefact outside the models of a run, RUN/models/code-....safetensors, or of another kind.
+    """
+    run = artefact.absolute().parent.parent
+    if artefact.absolute().parent.name != "models" or not (run / "study.json").is_file():
+        return []
+    results, *others = load_all(run)
+    if others:
+        return []  # each value of `vary` has a result of its own
+    specs = {spec for spec, proof in results.proofs.items() if proof.artefact == artefact.name}
+    sentences = []
+    for setting in results.settings:
+        where = f"study {results.study['name']!r}, {setting.protection}"
+        if setting.protection in specs and setting.accuracy is not None:
+            right = percent(setting.accuracy.value)
+            sentences.append(f"{right} of images are classified correctly ({where}).")
+        if setting.protection in specs and (risk := setting.risk) is not None:
+            sentences.append(
+                f"{percent(risk.top1.value)} of releases are named by the strongest adversary, "
+                f"{risk.adversary} ({percent(risk.top1.low)} to {percent(risk.top1.high)}; guessing: "
+                f"{percent(risk.chance)}; {where}). A stronger adversary may find more."
+            )
+    return sentences

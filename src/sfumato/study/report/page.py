@@ -28,15 +28,9 @@ def write(
 
     It removes a table of an earlier report that has no rows now. A study with `vary` has a page for each
     combination of its values, see `page_of`; its tables have them as their first columns.
-
-    Args:
-        directory: of the run; or its file of rows, next to which a folder of that name gets the report.
-        every: the results of the directory, if they are read already.
-        pictures: whether the page shows images, original ones among them; the records keep them.
-
-    Raises:
-        DataError: see load.
-        MissingExtraError: matplotlib or Jinja2 is not installed.
+    A file of rows has its report in a folder of its name beside it. `every` holds the results, if they are
+    read already; without `pictures` the page shows no images. It raises DataError as load does, and
+    MissingExtraError without matplotlib or Jinja2.
     """
     every = load_all(directory) if every is None else every
     directory = Path(directory)
@@ -75,17 +69,12 @@ def render(results: Results, *, summary: bool = False, pictures: bool = True) ->
     order += [guarantees.guarantees, guarantees.training, guarantees.full_tables, guarantees.describe_making]
     results = results if pictures else results.without_pictures()
     template = _environment().get_template
-    common = {
-        "results": results,
-        "study": results.study,
-        "task": results.study["task"],
-        "advice": results.advice,
-        "attacked": bool(results.risks),
-        "among": guarantees.AMONG,
-    }
+    study, advice = results.study, results.advice
+    common = {"results": results, "study": study, "task": study["task"], "advice": advice}
+    common |= {"attacked": bool(results.risks), "among": guarantees.AMONG}
     made = [section for make in order if (section := make(results))] if not summary else []
     parts = [template(f"{section.name}.html").render(common, **section.values) for section in made]
-    chosen = results.advice.setting and results.advice.setting.protection
+    chosen = advice.setting and advice.setting.protection
     shown = (each.result.examples for each in results.of("examples") if each.cell.protection == chosen)
     examples = next(shown, ())
     return template("page.html").render(  # type: ignore[no-any-return]
@@ -124,17 +113,11 @@ def _many(results: Results) -> Table | None:
     rows = [["what is recommended, sent", *(show_estimate(point.named) for point in points)]]
     if advice.has_table:
         rows.append(["nothing: looked up in an answer table", *["guessing"] * len(points)])
-    return Table(
-        "Table of people named by many releases",
-        "People named, by how many releases of one person a service has; guessing names "
-        f"{percent(points[0].chance)}",
-        [
-            Column("what leaves the device for a query", number=False),
-            *(Column(str(point.releases)) for point in points),
-        ],
-        rows,
-        heads=False,
-    )
+    columns = [Column("what leaves the device for a query", number=False)]
+    columns += [Column(str(point.releases)) for point in points]
+    guessing = percent(points[0].chance)
+    caption = f"People named, by how many releases of one person a service has; guessing names {guessing}"
+    return Table("Table of people named by many releases", caption, columns, rows, heads=False)
 
 
 def _summary(results: Results) -> list[str]:
