@@ -136,7 +136,6 @@ studies: $(VENV)/test.done
 	for world in lfw-small cmu; do $(BIN)/python studies/features.py $$world || exit 1; done
 	$(BIN)/sfumato study run studies/lfw-acc-priv.yaml
 	$(BIN)/python studies/unpack.py cifar10 ../shared/data runs/data/cifar10
-	$(BIN)/python studies/inversion.py
 	$(BIN)/python studies/updates.py
 	$(BIN)/python studies/reconstruction.py
 	$(BIN)/sfumato demo

@@ -11,8 +11,6 @@ gradients, or is learned as the paper does, or in its logarithm, from each start
 bound of AdaClip's variances are those with the highest accuracy on validation characters after short trainings with the
 first seed; the meta-rate, 0.01 of 0.001 to 0.03, was chosen there by hand. Policies of a comparison see the same tasks and
 the same noise, which is drawn once for all.
-
-Records are studies/results/clipping.jsonl, each with the norm in the course of training.
 """
 
 import argparse

@@ -6,14 +6,8 @@ The library ships such weights, see sfumato.learn.start; `--set encoder=drawn:OU
 
 One Conv-4 learns to name what is on images of three worlds, drawn faces, glyphs, and things in scenes: each
 label of each world has a linear layer of its own, which is left out in the end. Images are cropped, mirrored,
-shown in other colours and at other sizes, and two of five batches are released by a protection; half of
-those that are pixelized are seen as the values of their cells, which are then halved less often.
-
-A thing of a scene is a body with up to four parts, each of its own shape, colours and texture; its class does not depend on its position,
-its turn, light, clutter or other things in front of it. Clutter of overlapping shapes, few of them large and many small, has the
-spectrum of photographs (Lee, Mumford & Huang 2001).
-
-Source: ours. Networks that learn from drawn shapes carry over to photographs (Baradad et al. 2021).
+shown in other colours and at other sizes, and two of five batches are released by a protection. Clutter in scenes has
+the spectrum of photographs (Lee, Mumford & Huang 2001). Source: ours, after Baradad et al. 2021.
 """
 
 import argparse

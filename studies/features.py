@@ -8,12 +8,8 @@
 
 For each seed and set of attributes a network is trained once, and embedded ("simple"); this is fine-tuned for privacy ("dpfe").
 How much privacy weighs (beta) is chosen on validation images: the largest of a list that costs no more than half a point of accuracy
-there, or the one that costs least. Test people are in no training image. Some of their photographs are known to the adversaries, who
-protect them as the device does; others they are to name. Noise of a growing share of the feature's variance gives a curve of
-accuracy and privacy from one model (Procedure 2).
-
-Records are studies/results/features.jsonl. Those of `faces`, `lfw` and `lfw-both`, of earlier cuts, of decoders and of an adversary in
-training are of commit 2f64c651.
+there, or the one that costs least. Noise of a growing share of the feature's variance gives a curve from one model (Procedure 2).
+Records of `faces`, `lfw` and `lfw-both`, of earlier cuts, of decoders and of an adversary in training are of commit 2f64c651.
 """
 
 import argparse

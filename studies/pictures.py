@@ -1,6 +1,4 @@
-"""Draw the pictures of the docs: the worlds, faces under protections, what is kept at what risk, a report.
-
-Those of embeddings, features, norms, masks and reconstructions are kept, and were drawn by scripts of commit 2f64c651.
+"""Draw the pictures of the docs; those of embeddings, features, norms, masks and reconstructions are of commit 2f64c651.
 
 python studies/pictures.py [the Chromium or Chrome that photographs the report; default: chromium]
 """

@@ -2,9 +2,8 @@
 
     python studies/unpack.py lfw ../shared/data runs/data/lfw    # or omniglot, caltech101, cmu, fer, cifar10
 
-The packed files are not part of the library. Omniglot gets its official layout; the 84x84 crops of LFW and
-Caltech-101 become a table.csv with splits beside their pictures, LFW a second one for tasks other than who it
-is; so do CMU's faces, and the parts of FER2013 and CIFAR-10 that there are.
+Omniglot gets its official layout; the others become a table.csv with splits beside their pictures, LFW a second one
+for tasks other than who it is.
 """
 
 import argparse

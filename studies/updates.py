@@ -1,18 +1,14 @@
 """What updates of federated clients give away: local steps, batches and noise; and clients of Flower.
 
     python studies/unpack.py cifar10 ../shared/data runs/data/cifar10     # and lfw
-    python studies/updates.py                # some 50 minutes on one core; stopped, it goes on
-    python studies/updates.py steps          # this part alone
+    python studies/updates.py                # or `steps` alone: 50 minutes on one core; it goes on
     python studies/updates.py federate mlp cifar10    # where sfumato[flower,study] is installed: it pins older releases of what we pin
     python studies/updates.py flower         # audits what that left under runs/updates
 
 A cell of `steps` is one audit of updates as `sfumato audit update` makes it. Clients train by SGD on all of their images in each local
-step; with DP by Opacus, noise multiplier 1 and clipping norm 1. Images are of CIFAR-10, and of LFW for the linear network; labels of
-clients (LFW: gender) are not told to the adversary. Nothing is chosen by these figures.
-
-`federate` runs a server process and four client processes of Flower over gRPC, written as its documentation writes them; the two lines
-that record a client are marked. Updates are FOLDER/client-k/update-1.safetensors; what they were made of, which no server has, is
-truth.safetensors beside them. Records are studies/results/updates.jsonl; those of SPEAR are of commit 2f64c651.
+step; with DP by Opacus, noise multiplier 1 and clipping norm 1. Labels of clients (LFW: gender) are not told to the adversary.
+`federate` runs a server process and four client processes of Flower over gRPC; the two lines that record a client are marked. Records
+of SPEAR are of commit 2f64c651.
 """
 
 import argparse

@@ -3,12 +3,10 @@
     studies/accelerator/run.sh OUT --only student
 
 On the people, the gallery and the probes of studies/lfw-hats.yaml. Two networks learn at once from the photographs of
-the study's other people, protected and shifted anew in every step: MobileFaceNet, trained further in all its layers, and a
-ResNet-18 from nothing. Each is to give the embedding that the published MobileFaceNet has of the CLEAN photograph, and to
-tell people apart (cosine softmax). Probes are compared with the PROTECTED gallery. Scores, standardised for each probe, are
-added to each other and to those of PLDA and of the machine in its coordinates (see attack/ensemble.py).
+the study's other people, protected and shifted anew in every step: MobileFaceNet, trained further, and a ResNet-18 from
+nothing. Each is to give the embedding that the published MobileFaceNet has of the CLEAN photograph, and to tell people
+apart (cosine softmax). Scores, standardised for each probe, are added to each other and to those of PLDA (attack/ensemble.py).
 
-A line states what the adversary had: people to choose among, their known photographs, others learned from, releases seen.
 `bits` are log2 of the people minus the cross-entropy of the posterior: its one parameter, a temperature, is chosen on one
 half of the people for the other. Intervals are over people.
 """

@@ -90,3 +90,29 @@ def test_all_victims_are_those_of_both_attacks_and_a_measure_that_one_lacks_is_l
 def test_the_judges_own_reliability_stands_beside_and_is_high_where_victims_differ(found: dict):
     found = found[reconstruction.POOLED]
     assert all(each["kendall"]["value"] > 0.8 for each in found["reliability"].values())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.29, 0.5, 0.9, 0.99])
+def test_of_each_tensor_the_smallest_entries_go_and_as_many_as_were_asked_for(share: float):
+    gradients = {
+        "one": torch.randn(10, 10, generator=torch.Generator().manual_seed(0)),
+        "other": 50 * torch.randn(100),
+    }
+    pruned = reconstruction.prune(gradients, share=share)
+    for name, gradient in gradients.items():
+        gone = pruned[name] == 0
+        assert gone.sum() == round(100 * share)
+        assert torch.equal(pruned[name][~gone], gradient[~gone])
+        if gone.any():
+            assert gradient[gone].abs().max() <= gradient[~gone].abs().min()
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "kept"),
+    [
+        ([1.0, -1, 1, 1, -1, 1, 1, 1, 1, 1], 0.9, [0] * 9 + [1]),  # of equal ones no more than were asked for
+        ([3.0, -1, 2], 0.99, [3, 0, 0]),  # a fraction of an entry stays
+    ],
+)
+def test_as_many_entries_go_as_are_whole(values: list[float], share: float, kept: list[float]):
+    assert reconstruction.prune({"bias": torch.tensor(values)}, share=share)["bias"].tolist() == kept

@@ -595,7 +595,7 @@ def training(*made: Any, **changes: Any) -> Page:
 
 def test_a_meta_learner_stands_in_chart_legend_words_and_settings():
     page = training()
-    assert "meta , meta-learned on protected images. All are tested on what leaves the device." in page.text
+    assert "meta , meta-learned on protected images. All are tested on releases." in page.text
     assert "Learner “meta” A network meta-learned on protected images." in page.text
     assert "Meta-learning algorithm maml private epsilon 9.0, delta 1e-05" in page.text
     assert any("meta: " in words for words in page.charts)
@@ -633,7 +633,7 @@ def test_the_unit_what_is_not_covered_and_what_all_models_spend_together_are_tol
     )
     assert "Not covered: those who use the model floating point" in page.text
     # Three models are trained on one pool: 3 · 8.996 and 3e-5.
-    assert "no more than ε = 27 at δ = 3e-05 allows, the sum of what they spend" in page.text
+    assert "no more than ε = 27 at δ = 3e-05 allows, the sum of their budgets" in page.text
     assert "Another seed" not in page.text
     assert "Nor is this page part of any promise" in page.text
 
@@ -665,13 +665,13 @@ def test_a_policy_that_is_not_covered_promises_nothing_whatever_its_epsilon_woul
     page = training(promise)
     for row in page.table("Table of training")[1:]:
         assert row[2:5] == ["nothing is promised 9 if its norm were public", "–", "–"]
-    assert "the sum of what they spend" not in page.text
+    assert "the sum of their budgets" not in page.text
 
 
 def test_without_a_budget_nothing_is_promised_to_the_images_and_that_is_said():
     page = training(lambda: NO_PROMISE)
     assert "nothing is promised to the images that they were trained on" in page.text
-    assert "What training cost the tasks" not in page.text
+    assert "The cost of training for the tasks" not in page.text
 
 
 def test_without_a_meta_learner_the_privacy_of_training_is_not_spoken_of(page):

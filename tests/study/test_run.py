@@ -232,7 +232,7 @@ def test_pictures_and_people_that_splits_share_are_said_and_are_in_the_study_wit
 
 
 def test_a_run_from_python_prints_its_cells_where_that_is_asked_for(capsys: pytest.CaptureFixture[str]):
-    told = Progress.printed()
+    told = Progress.in_lines()
     told.note("splits: none are named")
     told.cell("accuracy of none", 3, 12)
     told.within(1, 100)  # of a training: too many to print

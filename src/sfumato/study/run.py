@@ -117,7 +117,7 @@ def run(
             path, with locks that hold among them (as NFS 4 has).
         fit: see `prepare`.
         force: continue in a folder of another study, or of other data: only its study.json is replaced.
-        progress: None for silence, Progress.printed() for a line per cell.
+        progress: None for silence, Progress.in_lines() for a line per cell.
         engine: runs the cells; one after the other in this process by default.
 
     Raises:

@@ -242,7 +242,7 @@ class Adversaries:
 
     @cached_property
     def _landmarks(self) -> Tensor | None:
-        """Of the faces on clean photographs of people, once for all attacks; None if nothing uses them."""
+        """Those of faces on clean photographs of people, once for all attacks; None if nothing uses them."""
         return self.recognisers.find(self.people.images)[0]
 
 

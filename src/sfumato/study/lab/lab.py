@@ -51,7 +51,7 @@ class Progress:
     note: Callable[[str], None] = lambda words: None  # a sentence that the user should read
 
     @classmethod
-    def printed(cls) -> "Progress":
+    def in_lines(cls) -> "Progress":
         """Prints each cell, and each note, on a line of standard error, for users of Python."""
 
         def note(words: str) -> None:

@@ -1,4 +1,4 @@
-"""What a study trains for several cells: protections, by the recipes of the vocabulary, and classifiers."""
+"""The training of a study for several cells: protections, by the recipes of the vocabulary, and learners."""
 
 import math
 from dataclasses import asdict, dataclass, replace

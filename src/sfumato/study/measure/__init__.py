@@ -1,1 +1,1 @@
-"""What a study measures: a module per question, each with its cells, settings, learners and measurement."""
+"""Measurements of a study: a module per question, each with its cells, settings, learners and measurement."""

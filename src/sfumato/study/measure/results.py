@@ -1,4 +1,4 @@
-"""The results of cells, by kind: the types of what records hold. Reports read them without PyTorch."""
+"""The results of cells, by kind: the types in records. Reports read them without PyTorch."""
 
 import re
 from typing import Annotated
@@ -119,7 +119,7 @@ class Score(Model):
     top5: float | None = None
     top10: float | None = None
     hits: tuple[float, ...] | None = None  # of each of the people; None if only their sum is known
-    reading: str = ""  # what it read of a release, if it chose; as "2x2 means"
+    reading: str = ""  # the part that it read of a release, if it chose; as "2x2 means"
 
 
 class Trained(Model):
@@ -182,7 +182,7 @@ class LogRank(Model):
     identities: int  # people to choose from
     images: int  # test images for the accuracy
     chance: float  # the share of their commonest class
-    accuracy: float | None = None  # of the feature's own classifier; None for codes, which have none
+    accuracy: float | None = None  # of the feature's own classifier; codes have no classifier
 
 
 class Similarity(Model):
@@ -258,7 +258,7 @@ class Proved(Model):
 
 
 class Checks(Model):
-    """What a protection of a board does to test images, besides what adversaries measure."""
+    """The effects of a protection of a board on test images, besides the figures of adversaries."""
 
     milliseconds: float  # the median time for one image on this machine
     bytes_of_image: int

@@ -11,9 +11,9 @@ import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import cycle, pairwise, product
 from pathlib import Path
 from typing import Any
@@ -25,20 +25,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from sfumato.study import vocabulary
 from sfumato.study.choose.figures import Estimate, Pair, Setting, Study, percent
 from sfumato.study.choose.results import Results
-from sfumato.study.vocabulary import (
-    ADVERSARY_LOOKS,
-    ATTACKS,
-    BLACK,
-    GREEN,
-    GREY,
-    LEARNERS,
-    SPARE_LOOKS,
-    Look,
-    ProtectionWords,
-    words_of,
-)
+from sfumato.study.vocabulary import BLACK, GREY, Look, words_of
 
 CLEAN_LOOK = Look(BLACK, "", (0, (8, 3)))
 CHANCE_LOOK = Look(GREY, "", (0, (1, 2)))
@@ -48,44 +38,16 @@ _RING = 17  # points, the diameter of the ring about the recommended setting
 _LONG = 12  # letters; longer labels of an axis would run into each other
 _FILES = ("artefact", "index")  # parameters whose values are paths, or names of tools
 _WORDS = ("artefact", "values")  # parameters with nothing between their values
-_STYLE = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the layout is the same on every machine
-    "figure.dpi": 72,  # that of SVG, so that labels placed on the canvas stand there in the file
-    "font.size": 9.5,
-    "text.parse_math": False,  # a "$" in a name is a "$"
-    "svg.fonttype": "none",
-    "svg.hashsalt": "sfumato",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#8b8e94",
-    "axes.labelcolor": "#33363b",
-    "axes.linewidth": 0.8,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e7e5df",
-    "grid.linewidth": 0.7,
-    "xtick.color": "#5b5f66",
-    "ytick.color": "#5b5f66",
-    "xtick.labelcolor": "#33363b",
-    "ytick.labelcolor": "#33363b",
-    "xtick.major.size": 3,
-    "ytick.major.size": 3,
-    "lines.linewidth": 1.6,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "savefig.facecolor": "none",
-    "savefig.bbox": None,
-}
-
 Point = tuple[Estimate, Estimate, Look, str, float]  # x and y, look, label, and radius of the mark in points
 _Line = tuple[float, float, float, float]  # from x, y to x, y
+_Level = tuple[Look, str, float]  # a line across all places: its look, words and value
 _Series = Mapping[Pair, Estimate]  # of a protection and a series
+_Looks = Mapping[str, Look]
 
 
 @dataclass(frozen=True)
 class Chart:
-    """One panel: its title, its image as a data: URI, what it shows in words, and the names of its series."""
+    """One panel: its title, its image as a data: URI, the same in words, and the names of its series."""
 
     title: str
     source: str
@@ -93,11 +55,8 @@ class Chart:
     series: tuple[str, ...] = ()
 
 
-@contextmanager
-def style() -> Iterator[None]:
-    """The style of figures."""
-    with matplotlib.rc_context(_STYLE):
-        yield
+# The style of figures, as a context.
+style = partial(matplotlib.rc_context, fname=Path(__file__).parent / "templates" / "charts.mplstyle")
 
 
 def axes_of(width: float, height: float, *, fit: bool = False) -> tuple[Any, Any]:
@@ -143,25 +102,19 @@ def _mark(look: Look) -> dict[str, Any]:
     }
 
 
-def _errors(
-    axes: Any,
-    xs: Sequence[float],
-    ys: Sequence[Estimate],
-    look: Look,
-    *,
-    line: bool = False,
-    across: Sequence[Estimate] | None = None,
-) -> None:
-    """Points with the intervals of their numbers; `across` gives intervals along the horizontal axis."""
+def _errors(axes: Any, points: Iterable[tuple[Any, Estimate]], look: Look, *, line: bool = False) -> None:
+    """Points with the intervals of their numbers, along both axes if both are estimates."""
+    xs, ys = zip(*points, strict=True)
+    both = isinstance(xs[0], Estimate)
 
     def reach(estimates: Sequence[Estimate]) -> list[list[float]]:
         return [[e.value - e.low for e in estimates], [e.high - e.value for e in estimates]]
 
     axes.errorbar(
-        xs,
-        [estimate.value for estimate in ys],
+        [x.value for x in xs] if both else xs,
+        [y.value for y in ys],
         yerr=reach(ys),
-        xerr=reach(across) if across else None,
+        xerr=reach(xs) if both else None,
         color=look.colour,
         linestyle=look.line if line else "",
         **_mark(look),
@@ -172,28 +125,29 @@ def _errors(
     )
 
 
+@contextmanager
+def _frame(width: float, height: float, x: str, y: str, *, fit: bool = False) -> Iterator[tuple[Any, Any]]:
+    """A figure in the style of all, and its axes with these names, of shares."""
+    with style():
+        figure, axes = axes_of(width, height, fit=fit)
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        axes.yaxis.set_major_formatter(_percent_tick)
+        yield figure, axes
+
+
 def _percent_tick(value: float, _: int) -> str:
     return f"{100 * value:g}%"
 
 
-# Families: the settings of a study by their protection
-
-
 @dataclass(frozen=True)
 class Family:
-    """The settings of a study that share a protection, and the parameters that distinguish them.
+    """The settings of a study that share a protection, and the parameters that distinguish them."""
 
-    Attributes:
-        name: of the protection, such as "dp-pix".
-        specs: its settings, in the order of the study.
-        varying: the parameters that differ between them.
-        fixed: the others, as "epsilon = 3".
-    """
-
-    name: str
-    specs: tuple[str, ...]
-    varying: tuple[str, ...]
-    fixed: str
+    name: str  # of the protection, such as "dp-pix"
+    specs: tuple[str, ...]  # its settings, in the order of the study
+    varying: tuple[str, ...]  # the parameters that differ between them
+    fixed: str  # the others, as "epsilon = 3"
 
     @classmethod
     def of(cls, name: str, protections: Iterable[str]) -> "Family":
@@ -212,31 +166,21 @@ class Family:
     @property
     def title(self) -> str:
         """ "DP-Pix (epsilon = 3)"."""
-        title = self._words.title
-        return f"{title} ({self.fixed})" if self.fixed else title
+        return words_of(self.name).title + (f" ({self.fixed})" if self.fixed else "")
 
     @property
     def axis(self) -> str:
         """The name of the horizontal axis, with its unit."""
-        return ", ".join(self._words.axes.get(key, key) for key in self.varying)
-
-    @property
-    def is_scale(self) -> bool:
-        """Whether a line from setting to setting has a meaning: not between files, nor places in a row."""
-        return len(self.varying) < 2 and not set(self.varying).intersection(_WORDS)
+        return ", ".join(words_of(self.name).axes.get(key, key) for key in self.varying)
 
     @property
     def legend(self) -> str:
         """ "DP-Pix (epsilon = 3), by side of a cell b (pixels)"."""
         return f"{self.title}, by {self.axis}" if self.axis else self.title
 
-    @property
-    def _words(self) -> ProtectionWords:
-        return words_of(self.name)
-
     def label(self, spec: str) -> str:
         """The label of a setting within its family: "4", or "4, 3" if two parameters vary."""
-        values = {**self._words.defaults, **parameters(spec)}
+        values = {**words_of(self.name).defaults, **parameters(spec)}
         if self.varying and not values.keys() & set(self.varying):
             return "default"
         # A path is clear by its name, and the tables have all of it.
@@ -245,17 +189,10 @@ class Family:
         )
 
     def places(self) -> tuple[list[float], bool]:
-        """The place of each setting on the axis, and whether that is its parameter's value.
-
-        A single varying number is an axis; anything else is a row of places.
-        """
+        """The place of each setting on the axis, and whether it is the value of its one number."""
         if len(self.varying) == 1:
-            try:
-                values = [float(self.label(spec)) for spec in self.specs]
-            except ValueError:
-                pass
-            else:
-                return values, True
+            with suppress(ValueError):
+                return [float(self.label(spec)) for spec in self.specs], True
         return [float(place) for place in range(len(self.specs))], False
 
 
@@ -272,16 +209,10 @@ def families(study: Study) -> list[Family]:
 
 
 def looks(study: Study) -> dict[str, Look]:
-    """The look of each family, "none" first: the same in every chart and every report.
-
-    Protections of a user's own get the remaining ones, in the order of the study.
-    """
-    spare = cycle(SPARE_LOOKS)
+    """The look of each family, "none" first; protections of a user's own get spare ones in turn."""
+    spare = cycle(vocabulary.SPARE_LOOKS)
     names = ["none", *(family.name for family in families(study))]
     return {name: words_of(name).look or next(spare) for name in names}
-
-
-# Points in a plane: what is gained, and at what risk
 
 
 def frontier_chart(results: Results, settings: Sequence[Setting], title: str) -> Chart | None:
@@ -299,20 +230,18 @@ def frontier_chart(results: Results, settings: Sequence[Setting], title: str) ->
         mark = look[name] if setting.complete else replace(look[name], fill="none")
         is_chosen = chosen is not None and chosen.protection == spec
         drawn.append((risk, accuracy, mark, label or spec, _RING / 2 if is_chosen else RADIUS))
-    with style():
-        figure, axes = axes_of(4.4, 3.7)
-        best = sorted((risk.value, accuracy.value) for each, risk, accuracy in points if each.on_frontier)
-        lines: list[_Line] = []
-        for (x, y), (next_x, next_y) in pairwise(best):
-            lines += [(x, y, next_x, y), (next_x, y, next_x, next_y)]
+    best = sorted((risk.value, accuracy.value) for each, risk, accuracy in points if each.on_frontier)
+    lines: list[_Line] = []
+    for (x, y), (next_x, next_y) in pairwise(best):
+        lines += [(x, y, next_x, y), (next_x, y, next_x, next_y)]
+    names = "strongest re-identification (lower is better)", "best accuracy (higher is better)"
+    with _frame(4.4, 3.7, *names) as (figure, axes):
         if best:  # a step: nothing was measured between two settings, so that the left one holds
             axes.step(*zip(*best, strict=True), where="post", color=GREY, linewidth=1.1, alpha=0.8, zorder=1)
         if chosen and chosen.risk and chosen.accuracy:
             at = (chosen.risk.top1.value, chosen.accuracy.value)
             ring = {"markersize": _RING, "markerfacecolor": "none", "markeredgecolor": BLACK, "zorder": 5}
             axes.plot(*at, "o", clip_on=False, **ring)
-        axes.set_xlabel("strongest re-identification (lower is better)")
-        axes.set_ylabel("best accuracy (higher is better)")
         axes.xaxis.set_major_formatter(_percent_tick)
         axes.set_xlim(0, max(bound or 0, *(risk.high for _, risk, _ in points)) * 1.06)
         low, high = min(each.low for *_, each in points), max(each.high for *_, each in points)
@@ -320,7 +249,7 @@ def frontier_chart(results: Results, settings: Sequence[Setting], title: str) ->
         axes.set_ylim(max(0, low - pad), min(1.0, high + pad) if high + pad > 1 else high + pad)
         if bound is not None:
             axes.axvline(bound, color=BLACK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-            axes.axvspan(0, bound, color=GREEN, alpha=0.07, linewidth=0, zorder=0)
+            axes.axvspan(0, bound, color=vocabulary.GREEN, alpha=0.07, linewidth=0, zorder=0)
             lines.append((bound, axes.get_ylim()[0], bound, axes.get_ylim()[1]))
         _scatter(figure, axes, drawn, lines)
         words = "; ".join(
@@ -333,8 +262,8 @@ def frontier_chart(results: Results, settings: Sequence[Setting], title: str) ->
 
 def log_rank_chart(curves: Mapping[str, Sequence[Point]], guessing: float, chance: float) -> Chart:
     """Accuracy and log-rank privacy of each feature as noise grows (DPFE, Fig. 6)."""
-    with style():
-        figure, axes = axes_of(4.6, 3.6)
+    names = "log-rank privacy (higher is better)", "accuracy (higher is better)"
+    with _frame(4.6, 3.6, *names) as (figure, axes):
         words = []
         for name, points in curves.items():
             xs, ys = [x.value for x, *_ in points], [y.value for _, y, *_ in points]
@@ -344,44 +273,35 @@ def log_rank_chart(curves: Mapping[str, Sequence[Point]], guessing: float, chanc
                 for x, y, _, noise, _ in points
             ]
         words.append(f"guessing: accuracy {percent(chance)}, log-rank privacy {guessing:.3f}")
-        for line, value in ((axes.axvline, guessing), (axes.axhline, chance)):
-            line(value, color=CHANCE_LOOK.colour, linestyle=CHANCE_LOOK.line, linewidth=1.0, zorder=1)
-        axes.set_xlabel("log-rank privacy (higher is better)")
-        axes.set_ylabel("accuracy (higher is better)")
+        _level(axes.axvline, guessing, CHANCE_LOOK)
+        _level(axes.axhline, chance, CHANCE_LOOK)
         _scatter(figure, axes, [point for points in curves.values() for point in points], [])
         return Chart("Accuracy and privacy as noise grows", _source(figure), "; ".join(words))
 
 
+def _level(line: Any, value: float, look: Look) -> None:
+    line(value, color=look.colour, linestyle=look.line, linewidth=1.0, zorder=1)
+
+
 def _scatter(figure: Any, axes: Any, points: Sequence[Point], lines: Sequence[_Line]) -> None:
     """Draws labelled points with both of their intervals, clear of these lines."""
-    axes.yaxis.set_major_formatter(_percent_tick)
+    kept = [*lines]
     for x, y, look, *_ in points:
-        _errors(axes, [x.value], [y], look, across=[x])
-    ends = [
-        line
-        for x, y, *_ in points
-        for line in ((x.low, y.value, x.high, y.value), (x.value, y.low, x.value, y.high))
-    ]
-    texts = [(x.value, y.value, label, look.colour, radius) for x, y, look, label, radius in points]
-    place_labels(figure, axes, texts, [*lines, *ends])
+        _errors(axes, [(x, y)], look)
+        kept += [(x.low, y.value, x.high, y.value), (x.value, y.low, x.value, y.high)]
+    place_labels(
+        figure, axes, [(x.value, y.value, label, look.colour, r) for x, y, look, label, r in points], kept
+    )
 
 
 def place_labels(
-    figure: Any,
-    axes: Any,
-    texts: Sequence[tuple[float, float, str, str, float]],
-    lines: Sequence[_Line],
+    figure: Any, axes: Any, texts: Sequence[tuple[float, float, str, str, float]], lines: Sequence[_Line]
 ) -> None:
-    """Writes each label next to its point, at the place that covers least of points, lines and labels.
+    """Writes each label next to its point, so that it covers least of points, lines and labels.
 
     Greedy and without chance: labels in their order, each trying places on growing rings round its point. A
-    label far from its point gets a thin line to it.
-
-    Args:
-        figure: the figure, all but done.
-        axes: its axes.
-        texts: x, y, label, colour and radius (in points) of each mark.
-        lines: level or upright lines to keep clear of, from x, y to x, y.
+    label far from its point gets a thin line to it. Texts are x, y, label, colour and radius of a mark, in
+    points; lines are level or upright.
     """
     renderer = FigureCanvasAgg(figure).get_renderer()
     axes.autoscale_view()
@@ -391,13 +311,18 @@ def place_labels(
     for x0, y0, x1, y1 in lines:
         ends = axes.transData.transform([(x0, y0), (x1, y1)])
         taken.append(np.r_[ends.min(0) - 1, ends.max(0) + 1])
+    # Gaps to the mark, and directions, of places on rings round it.
+    gaps, steps = np.array([*product((2, 5, 9, 14, 20, 28), range(16))], float).T
+    dx, dy = np.cos(math.pi * (0.25 + steps / 8)), np.sin(math.pi * (0.25 + steps / 8))
     for (x, y), (_, _, label, colour, radius) in zip(points, texts, strict=True):
         if not label:
             continue
         darker = "#{:02x}{:02x}{:02x}".format(*(int(int(colour[i : i + 2], 16) * 0.75) for i in (1, 3, 5)))
         text = axes.text(0, 0, label, transform=None, color=darker, fontsize=9, zorder=6)
         extent = text.get_window_extent(renderer)
-        gaps, boxes = _rings(x, y, radius, extent.width, extent.height)
+        left = x + (radius + gaps) * dx - extent.width * (1 - dx) / 2
+        bottom = y + (radius + gaps) * dy - extent.height * (1 - dy) / 2
+        boxes = np.stack([left, bottom, left + extent.width, bottom + extent.height], 1)
         covered = _overlap(boxes[:, None], np.array(taken)).sum(1)
         outside = extent.width * extent.height - _overlap(boxes, frame)
         best = int(np.argmin(covered + 3 * outside + gaps**2 / 20))
@@ -411,30 +336,17 @@ def place_labels(
             axes.add_artist(Line2D(*ends, transform=None, color=colour, linewidth=0.6, zorder=2))
 
 
-def _rings(x: float, y: float, radius: float, width: float, height: float) -> tuple[Any, Any]:
-    """Places for a text of that size on rings round a mark: the gap to the mark, and the box, of each."""
-    gaps, steps = np.array([*product((2, 5, 9, 14, 20, 28), range(16))], float).T
-    angles = math.pi * (0.25 + steps / 8)
-    dx, dy = np.cos(angles), np.sin(angles)
-    left = x + (radius + gaps) * dx - width * (1 - dx) / 2
-    bottom = y + (radius + gaps) * dy - height * (1 - dy) / 2
-    return gaps, np.stack([left, bottom, left + width, bottom + height], 1)
-
-
 def _overlap(boxes: Any, others: Any) -> Any:
     """The area that boxes share, (..., 4): left, bottom, right, top."""
     across = np.minimum(boxes[..., 2:], others[..., 2:]) - np.maximum(boxes[..., :2], others[..., :2])
     return across.clip(min=0).prod(-1)
 
 
-# Series against the parameter of a protection, a panel for each family
-
-
 def accuracy_charts(results: Results) -> list[Chart]:
     """Accuracy against the parameter for each learner (Parnami et al. 2022, Fig. 3); one panel per family."""
     lines = [(CLEAN_LOOK, "clean images", results.clean.value)] if results.clean else []
     lines += [(CHANCE_LOOK, "chance", results.guessing)] if results.guessing is not None else []
-    known = {name: LEARNERS[name].look for name in results.learners}
+    known = {name: vocabulary.LEARNERS[name].look for name in results.learners}
     return _panels(results, results.accuracies, known, lines, "accuracy", 1.0)
 
 
@@ -443,72 +355,54 @@ def risk_charts(results: Results) -> list[Chart]:
     measured = results.risks
     estimates: dict[Pair, Estimate] = {}
     for (spec, attack), risk in measured.items():
-        key = spec, "adaptive" if ATTACKS[attack].adaptive else "static"
+        key = spec, "adaptive" if vocabulary.ATTACKS[attack].adaptive else "static"
         if key not in estimates or risk.top1.value > estimates[key].value:
             estimates[key] = risk.top1
     clear = measured.get(("none", "reidentify-static"))
     lines = [(CLEAN_LOOK, "no protection", clear.top1.value)] if clear else []
     lines += [(CHANCE_LOOK, "chance", risk.chance) for risk in [*measured.values()][:1]]
     top = max((estimate.high for estimate in estimates.values()), default=1.0)
-    return _panels(results, estimates, ADVERSARY_LOOKS, lines, "re-identified", top)
+    return _panels(results, estimates, vocabulary.ADVERSARY_LOOKS, lines, "re-identified", top)
 
 
 def _panels(
-    results: Results,
-    estimates: _Series,
-    known: Mapping[str, Look],
-    lines: Sequence[tuple[Look, str, float]],
-    ylabel: str,
-    top: float,
+    results: Results, estimates: _Series, known: _Looks, levels: Sequence[_Level], y: str, top: float
 ) -> list[Chart]:
-    """A panel for each family that has two settings with an estimate of one series.
-
-    It has the colour and the mark of its protection; line and fill distinguish its series.
-    """
-    panels = []
+    """A panel for each family that has two settings with an estimate of one series."""
+    panels, own = [], looks(results.study)
     for family in families(results.study):
-        own = looks(results.study)[family.name]
         places, is_number = family.places()
-        series = {
-            name: [
-                (place, estimates[spec, name])
-                for place, spec in sorted(zip(places, family.specs, strict=True))
-                if (spec, name) in estimates
-            ]
+        of = sorted(zip(places, family.specs, strict=True))
+        found = {
+            name: [(place, estimates[spec, name]) for place, spec in of if (spec, name) in estimates]
             for name in known
         }
+        series = {name: points for name, points in found.items() if points}
         if max(map(len, series.values()), default=0) < 2:
             continue
         labels = [family.label(spec) or family.name for spec in family.specs]
-        turn = 0
-        if not is_number and len(family.varying) > 1 and len(places) > 4:
-            turn = 40
-        elif max(map(len, labels)) > _LONG:
-            turn = 25
-        with style():
-            figure, axes = axes_of(3.1, 2.6, fit=turn > 0)
-            for look, _, value in lines:
-                axes.axhline(value, color=look.colour, linestyle=look.line, linewidth=1.0, zorder=1)
-            words = []
+        crowded = not is_number and len(family.varying) > 1 and len(places) > 4
+        turn = 40 if crowded else 25 if max(map(len, labels)) > _LONG else 0
+        with _frame(3.1, 2.6, family.axis, y, fit=turn > 0) as (figure, axes):
+            for look, _, value in levels:
+                _level(axes.axhline, value, look)
+            # A line from setting to setting has no meaning between files, nor between places in a row.
+            joined = is_number or (len(family.varying) < 2 and not {*family.varying} & {*_WORDS})
             for name, points in series.items():
-                if points:
-                    look = replace(own, line=known[name].line, fill=known[name].fill)
-                    xs, ys = zip(*points, strict=True)
-                    _errors(axes, xs, ys, look, line=is_number or family.is_scale)
-                    values = ", ".join(f"{percent(y.value)} at {x:g}" for x, y in points)
-                    words.append(f"{name}: {values}")
+                look = replace(own[family.name], line=known[name].line, fill=known[name].fill)
+                _errors(axes, points, look, line=joined)
             ordered = sorted(places)
             if is_number and len(places) > 2 and ordered[0] > 0 and ordered[-1] > 20 * ordered[0]:
                 axes.set_xscale("log")
                 axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
             anchor = {"ha": "right", "rotation_mode": "anchor", "rotation": turn} if turn else {}
             axes.set_xticks(places, labels, **anchor)
-            axes.set_xlabel(family.axis)
             axes.margins(x=0.08)
-            axes.set_ylabel(ylabel)
             axes.set_ylim(0, min(1.02, 1.07 * top))
-            axes.yaxis.set_major_formatter(_percent_tick)
-            words += [f"{label}: {percent(value)}" for _, label, value in lines]
-            shown = tuple(name for name, points in series.items() if points)
-            panels.append(Chart(family.title, _source(figure), "; ".join(words), shown))
+            words = [
+                f"{name}: {', '.join(f'{percent(at.value)} at {x:g}' for x, at in points)}"
+                for name, points in series.items()
+            ]
+            words += [f"{label}: {percent(value)}" for _, label, value in levels]
+            panels.append(Chart(family.title, _source(figure), "; ".join(words), tuple(series)))
     return panels

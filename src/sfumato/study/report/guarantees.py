@@ -1,9 +1,10 @@
-"""What is promised, and how a study was made: the sections after those of what was measured."""
+"""Promises, and how a study was made: the sections after those of measurements."""
 
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from sfumato.dp.guarantee import round_up
@@ -15,150 +16,125 @@ from sfumato.study.choose.results import Results
 from sfumato.study.measure.results import Proved
 from sfumato.study.records import Record
 from sfumato.study.report.tables import (
-    DASH,
     Column,
     Section,
     Value,
-    format_value,
     settings_table,
     show_estimate,
     tables,
+    text_column,
 )
 from sfumato.study.vocabulary import GREY_IMAGES, LEARNERS, MEASURES
 
 AMONG = 1_000  # equally likely people, for the proof about many releases
 _ANY = (1, 1, 1)  # a shape, on which no recorded value depends
 
-# Settings of a study, by their key in study.json.
-_SETTINGS = {
-    "meta": "Meta-learning",
-    "classifier": "Classifiers",
-    "masks": "Masks",
-    "features": "Features",
-    "codes": "Codes",
-}
+# Key in study.json -> the title of these settings.
+_SETTINGS = {"training": "Training", "meta": "Meta-learning", "classifier": "Classifiers", "masks": "Masks"}
+_SETTINGS |= {"features": "Features", "codes": "Codes"}
 
-Entries = list[tuple[str, str]]  # names and values
+Entries = list[tuple[str, Any]]  # names and values
+_Bound = Callable[[Assumption], float]
 
 
 def guarantees(results: Results) -> Section | None:
-    """The proofs for releases, a row for each protection with a recorded one; None if there is none."""
+    """The proofs for releases, a row for each protection with a recorded one."""
     proofs, releases = results.proofs, results.releases
     specs = [spec for spec in results.study["protections"] if spec in proofs]
     if not specs:
         return None
     named = results.of("proved")  # some kept records have a proof without them, and say nothing of naming
-    candidates = sorted({count for record in named for count in record.result.asked})
-    judges = {spec: _judges(proofs[spec]) for spec in specs}
-    judged = not named or any(any(both) for both in judges.values())
     many = {spec: _after_many(proofs[spec], releases) for spec in specs}
     ranks = {spec: _ranks(proofs[spec], releases) for spec in specs}
     assumed = {each: ASSUMED[each] for spec in specs for each in (*many[spec], *ranks[spec][1])}
     ranked = any(least for least, _ in ranks.values())
-    columns = [
-        Column("what leaves of an image", number=False),
-        Column("proved", number=False, wide=True),
-        *([Column("judge of two images that differ in those pixels")] * judged),
-        *([Column("judge of any two images")] * judged),
-        *(Column(f"named among {count:,}") for count in candidates),
-        *(
-            [Column(f"named among {AMONG:,} after {releases} releases", number=False, wide=True)]
-            if assumed
-            else []
-        ),
-        *([Column("log-rank privacy")] * ranked),
-    ]
 
-    def row(spec: str) -> list[Any]:
+    def judge(of: str, spec: str) -> str:
+        stated = proofs[spec].guarantee
+        share = stated and success_of_judge(stated.definition, getattr(stated, of))
+        return f"≤ {share}" if share else "nothing"
+
+    def naming(candidates: int, spec: str) -> str:
+        for each in proofs[spec].naming:
+            if each.candidates == candidates and each.at_most < 1:
+                return f"≤ {round_up(100 * each.at_most)}%"
+        return "nothing" if candidates <= (proofs[spec].nothing_among or 0) else "–"
+
+    def after(spec: str) -> str:
+        return "; ".join(f"≤ {chance} ({each})" for each, chance in many[spec].items()) or "nothing"
+
+    def rank(spec: str) -> str:
         least, of_many = ranks[spec]
-        after = "".join(f"; after {releases} ≥ {rank} ({each})" for each, rank in of_many.items())
-        known = "; ".join(f"≤ {chance} ({each})" for each, chance in many[spec].items())
-        return [
-            spec,
-            *_release_and_proof(proofs[spec]),
-            *([f"≤ {judge}" if judge else "nothing" for judge in judges[spec]] if judged else []),
-            *(_naming(proofs[spec], count) for count in candidates),
-            *([known or "nothing"] if assumed else []),
-            *([(f"≥ {least}" if least else "nothing") + after] * ranked),
-        ]
+        known = [f"after {releases} ≥ {rank} ({each})" for each, rank in of_many.items()]
+        return "; ".join([f"≥ {least}" if least else "nothing", *known])
 
-    table = settings_table(
-        "guarantees",
-        "What leaves the device for each image, and what is proved about it",
-        columns,
-        map(row, specs),
-        style="guarantees",
-    )
+    columns = [
+        text_column("what leaves of an image", lambda spec: _release(proofs[spec])),
+        text_column("proved", lambda spec: _proof(proofs[spec]), wide=True),
+    ]
+    judges = {"value": "two images that differ in those pixels", "whole_image": "any two images"}
+    judged = not named or any(judge(of, spec) != "nothing" for of in judges for spec in specs)
+    if judged:
+        columns += [Column(f"judge of {two}", partial(judge, of)) for of, two in judges.items()]
+    counts = sorted({count for record in named for count in record.result.asked})
+    columns += [Column(f"named among {count:,}", partial(naming, count)) for count in counts]
+    if assumed:
+        columns.append(text_column(f"named among {AMONG:,} after {releases} releases", after, wide=True))
+    if ranked:
+        columns.append(Column("log-rank privacy", rank))
+    table = settings_table("guarantees", specs, columns, style="guarantees")
     values = {"named": bool(named), "judged": judged, "assumed": assumed, "ranked": ranked, "table": table}
     return Section("guarantees", "What each setting guarantees", values, "Guarantees")
 
 
-def _release_and_proof(proof: Proved) -> tuple[Value, Value]:
+def _release(proof: Proved) -> Value:
     size, outputs = proof.bytes_per_image, proof.outputs
     sized = "" if size is None else f", {size:,} byte{'s' * (size != 1)}"
-    different = () if outputs is None else (f"{outputs:,} different ones",)
+    return Value(f"{proof.release}{sized}", () if outputs is None else (f"{outputs:,} different ones",))
+
+
+def _proof(proof: Proved) -> Value:
     text, source = "Nothing is proved", None
     if proof.guarantee:
         text, source = proof.guarantee.text, proof.guarantee.source
     elif any(naming.at_most < 1 for naming in proof.naming):
         text, source = "About naming only", proof.naming[0].source
-    return (
-        Value(f"{proof.release}{sized}", different),
-        Value(text[:1].upper() + text[1:], (source,) if source else ()),
-    )
-
-
-def _judges(proof: Proved) -> tuple[str | None, str | None]:
-    """How often a judge of two neighbouring images is right, at most, and of any two; None for no proof."""
-    if (stated := proof.guarantee) is None:
-        return None, None
-    whole = success_of_judge(stated.definition, stated.whole_image)
-    return success_of_judge(stated.definition, stated.value), whole
-
-
-def _naming(proof: Proved, candidates: int) -> str:
-    """How often one of that many people is named correctly, at most."""
-    for naming in proof.naming:
-        if naming.candidates == candidates and naming.at_most < 1:
-            return f"≤ {round_up(100 * naming.at_most)}%"
-    return "nothing" if candidates <= (proof.nothing_among or 0) else "–"
+    return Value(text[:1].upper() + text[1:], (source,) if source else ())
 
 
 def _after_many(proof: Proved, many: int) -> dict[Assumption, str]:
-    """How often one of AMONG people is named from that many releases, at most, by what is assumed of them."""
+    """How often one of AMONG people is named from that many releases, at most, by assumption."""
 
     def chance(each: Assumption) -> float:
         stated = bound_naming(as_protection(proof), _ANY, candidates=AMONG, releases=many, assuming=each)
         return stated.chance if stated.proves else 1.0
 
-    return {each: f"{round_up(100 * most)}%" for each, most in _stronger(chance, many, nothing=1.0).items()}
+    return {each: f"{round_up(100 * most)}%" for each, most in _stronger(chance, many, nothing=1.0)}
 
 
 def _ranks(proof: Proved, many: int) -> tuple[str, dict[Assumption, str]]:
     """The log-rank privacy that no adversary brings one release below, among the people of the test images.
 
-    "" for nothing; and the same for many releases, by what is assumed of them.
+    "" for nothing; and the same for many releases, by the assumption about them.
     """
+    if proof.people is None or proof.people < 2:
+        return "", {}
+    rank = partial(log_rank, as_protection(proof), _ANY, people=proof.people)
 
-    def least(releases: int, assuming: Assumption) -> float:
-        if proof.people is None or proof.people < 2:
-            return 0.0
-        made = as_protection(proof)
-        rank = log_rank(made, _ANY, people=proof.people, releases=releases, assuming=assuming)
-        return math.floor(1000 * rank) / 1000
+    def below(releases: int, assuming: Assumption) -> float:
+        return -math.floor(1000 * rank(releases=releases, assuming=assuming)) / 1000
 
-    of_many = _stronger(lambda each: -least(many, each), many, nothing=0.0)
-    one = least(1, "none")
-    return f"{one:.3f}" if one else "", {each: f"{-rank:.3f}" for each, rank in of_many.items()}
+    of_many = _stronger(partial(below, many), many, nothing=0.0)
+    one = below(1, "none")
+    return f"{-one:.3f}" if one else "", {each: f"{-value:.3f}" for each, value in of_many}
 
 
-def _stronger(bound: Callable[[Assumption], float], many: int, *, nothing: float) -> dict[Assumption, float]:
+def _stronger(bound: _Bound, many: int, *, nothing: float) -> Iterator[tuple[Assumption, float]]:
     """The bounds of assumptions about many releases, each below the one before; `nothing` proves nothing."""
-    proves: dict[Assumption, float] = {}
     for each in BY_STRENGTH if many > 1 else ():  # the other columns are for one
         if (value := bound(each)) < nothing:
-            nothing = proves[each] = value
-    return proves
+            nothing = value
+            yield each, value
 
 
 def success_of_judge(definition: str | None, value: float | None) -> str | None:
@@ -178,10 +154,7 @@ def success_of_judge(definition: str | None, value: float | None) -> str | None:
 
 
 def training(results: Results) -> Section | None:
-    """The promises of meta-learned models to their training images; None without such models.
-
-    Models that promise the same stand together.
-    """
+    """The promises of meta-learned models to their training images; models that promise the same together."""
     order = {spec: number for number, spec in enumerate(results.study["protections"])}
     models = [record for record in results.of("accuracy") if record.result.privacy]
     if not models:
@@ -195,77 +168,55 @@ def training(results: Results) -> Section | None:
             spent[record.cell.seed].append((promise.epsilon, promise.delta))
     promising = [record for group in groups.values() for record in group]
     overlap = any("image_epsilon" in each.result.privacy.model_fields_set for each in promising)
-    columns = [
-        *([Column("seed")] * results.is_repeated),
-        Column("clipping", number=False),
-        Column("ε by PLD, the bound"),
-        *([Column("ε of an image, a bound")] * overlap),
-        Column("ε by RDP, a looser bound"),
-        Column("ε by GDP, an approximation"),
-        Column("δ"),
-        Column("accuracy"),
-    ]
 
-    def row(record: Record) -> list[Any]:
-        """Bounds are rounded up."""
+    def bound(name: str, otherwise: str, record: Record) -> str:
+        value = getattr(record.result.privacy, name)
+        return otherwise if value is None else round_up(value)
+
+    def epsilon(record: Record) -> Value:
         promise = record.result.privacy
-        image = "–"
-        if "image_epsilon" in promise.model_fields_set:  # an infinite one is recorded as null
-            image = _bound(promise.image_epsilon, "no bound")
         hypothetical = promise.epsilon_if_the_norm_were_public if promise.epsilon is None else None
         public = () if hypothetical is None else (f"{round_up(hypothetical)} if its norm were public",)
-        gdp = promise.gdp_approximation
-        return [
-            record.cell.protection,
-            *([str(record.cell.seed)] * results.is_repeated),
-            promise.clipping,
-            Value(_bound(promise.epsilon, "nothing is promised"), public),
-            *([image] * overlap),
-            _bound(promise.rdp, "–"),
-            DASH if gdp is None else f"{gdp:.3g}",
-            round_up(promise.delta),
-            show_estimate(Estimate(*interval_of(record.result), seeds=1)),
-        ]
+        return Value(bound("epsilon", "nothing is promised", record), public)
 
-    table = settings_table(
-        "training",
-        "What training cost the tasks that it learned from. Small numbers beside the accuracy are its 95% "
-        "interval in percent.",
-        columns,
-        map(row, promising),
-    )
+    def image(record: Record) -> str:
+        has_one = "image_epsilon" in record.result.privacy.model_fields_set  # an infinite one is null
+        return bound("image_epsilon", "no bound" if has_one else "–", record)
+
+    def gdp(record: Record) -> str:
+        value = record.result.privacy.gdp_approximation
+        return "–" if value is None else f"{value:.3g}"
+
+    columns = [
+        *([Column("seed", lambda record: str(record.cell.seed))] * results.is_repeated),
+        text_column("clipping", lambda record: record.result.privacy.clipping),
+        Column("ε by PLD, the bound", epsilon),
+        *([Column("ε of an image, a bound", image)] * overlap),
+        Column("ε by RDP, a looser bound", partial(bound, "rdp", "–")),
+        Column("ε by GDP, an approximation", gdp),
+        Column("δ", partial(bound, "delta", "–")),
+        Column("accuracy", lambda record: show_estimate(Estimate(*interval_of(record.result), seeds=1))),
+    ]
+    table = settings_table("training", promising, columns, setting=lambda record: record.cell.protection)
     values = {
         # (the unit, the exceptions, the cells of both), in the order of the study.
-        "groups": [
-            (unit, list(not_covered), [record.cell for record in alike])
-            for (unit, not_covered), alike in groups.items()
-        ],
+        "groups": [(*promise, [record.cell for record in alike]) for promise, alike in groups.items()],
         "table": table,
-        "together": _together(list(spent.values())),
+        "together": _sum(list(spent.values())),
     }
     return Section("training", "Privacy of training", values)
 
 
-def _bound(value: float | None, otherwise: str) -> str:
-    return otherwise if value is None else round_up(value)
-
-
-def _together(spent: Sequence[Sequence[tuple[float | None, float]]]) -> tuple[str, str] | None:
+def _sum(spent: Sequence[Sequence[tuple[float | None, float]]]) -> tuple[str, ...] | None:
     """ε and δ of all models of one seed, which are trained on one pool, by basic composition.
 
-    None for one model, or if one promises nothing.
-
-    Args:
-        spent: ε and δ of the models of each seed.
+    Takes ε and δ of the models of each seed. None for one model, or if one promises nothing.
     """
     several = any(len(models) > 1 for models in spent)
     if not several or any(epsilon is None for models in spent for epsilon, _ in models):
         return None
-    sums = [
-        (sum(epsilon or 0 for epsilon, _ in models), sum(delta for _, delta in models)) for models in spent
-    ]
-    epsilon, delta = (round_up(max(values)) for values in zip(*sums, strict=True))
-    return epsilon, delta
+    sums = [[sum(each or 0 for each in values) for values in zip(*models, strict=True)] for models in spent]
+    return tuple(round_up(max(values)) for values in zip(*sums, strict=True))
 
 
 def full_tables(results: Results) -> Section:
@@ -276,7 +227,14 @@ def full_tables(results: Results) -> Section:
 def describe_making(results: Results) -> Section:
     """The settings behind the numbers, the meaning of the words, and the limits."""
     measures = results.study.get("measures")
+    data, order = results.study["data"], ["train", "validation", "test"]
     values = {
+        "data": data,
+        "folds": [
+            [(name, of[name]) for name in sorted(of, key=[*order, *of].index)]
+            for of in (fold["splits"] for fold in data.get("folds", [data]))
+        ],
+        "grey_images": GREY_IMAGES,
         "groups": _groups(results),
         "learners": [LEARNERS[name] for name in results.learners],
         "measures": [each for each in MEASURES.values() if measures is None or each.name in measures],
@@ -297,73 +255,29 @@ def _groups(results: Results) -> list[tuple[str, Entries]]:
     for record in results.records:
         spent[record.kind] += record.seconds
     spent["together"] = sum(spent.values())
+    kinds = {key: title for key, title in _SETTINGS.items() if key != "training" or results.episodic}
     groups = [
-        ("Data", _data(study["data"])),
-        ("Task", _task(results)),
-        ("Training", _settings(study.get("training") if results.episodic else None)),
-        *((title, _settings(study.get(key))) for key, title in _SETTINGS.items()),
+        *((title, list((study.get(key) or {}).items())) for key, title in kinds.items()),
         ("Adversaries", _adversaries(results)),
         ("Multiply-adds of a query", _operations(results)),
-        ("Versions", [(name, ", ".join(sorted(used))) for name, used in versions.items()]),
+        ("Versions", [(name, _join(sorted(used))) for name, used in versions.items()]),
         ("Computing time", [(kind, _duration(seconds)) for kind, seconds in spent.items()]),
     ]
     return [(name, entries) for name, entries in groups if entries]
 
 
-def _settings(group: dict[str, Any] | None) -> Entries:
-    return [(name, format_value(value)) for name, value in (group or {}).items()]
-
-
-def _data(data: dict[str, Any]) -> Entries:
-    folds = [fold["splits"] for fold in data.get("folds", [data])]
-    return [
-        ("source", data["source"]),
-        ("images", f"{data['images']:,}"),
-        ("shape", " × ".join(str(side) for side in data["shape"]) + " (channels, height, width)"),
-        *([("colours", GREY_IMAGES)] if data.get("grey") else []),
-        ("splits", "; ".join(map(_sizes, folds)) + (" (the folds in turn)" if len(folds) > 1 else "")),
-        ("digest", data["digest"]),
-        *(("attention", words) for words in data.get("shared", ())),
-    ]
-
-
-def _sizes(splits: dict[str, int]) -> str:
-    order = {name: number for number, name in enumerate(("train", "validation", "test"))}
-    names = sorted(splits, key=lambda name: order.get(name, len(order)))
-    return ", ".join(f"{name} {splits[name]:,}" for name in names)
-
-
-def _task(results: Results) -> Entries:
-    task = results.study["task"]
-    entries = [("target label", task["target"]), ("secret label", task.get("sensitive") or "none")]
-    entries += [("secret attribute", label) for label in task.get("attributes") or []]
-    if results.episodic:
-        entries.append(
-            ("episode", f"{task['way']}-way {task['shot']}-shot, {task['queries']} queries a class")
-        )
-    for key in ("other_shots", "other_ways", "classes"):
-        if task.get(key) and (results.episodic or key == "classes"):
-            entries.append((key.replace("_", " "), _join_values(task[key])))
-    if results.episodic:
-        entries.append(("test episodes", f"{task['episodes']:,}"))
-    return [*entries, ("folds" if results.folds else "seeds", _join_values(results.study["seeds"]))]
-
-
-def _join_values(values: Iterable[Any]) -> str:
+def _join(values: Iterable[Any]) -> str:
     return ", ".join(map(str, values))
 
 
 def _adversaries(results: Results) -> Entries:
     attacks = [record.result for record in results.of("attack")]
-    if not attacks:
-        return []
     sizes = {
-        "identities": {each.identities for each in attacks},
-        "gallery in all": {each.gallery for each in attacks},
-        "probes in all": {each.probes for each in attacks},
+        name: sorted({getattr(each, name.split()[0]) for each in attacks} - {None})
+        for name in ("identities", "gallery in all", "probes in all")
     }
-    listed = {name: ", ".join(f"{size:,}" for size in sorted(of - {None})) for name, of in sizes.items()}
-    return _settings(results.study.get("adversary")) + [(name, size) for name, size in listed.items() if size]
+    listed = [(name, _join(f"{size:,}" for size in of)) for name, of in sizes.items() if of]
+    return [*(results.study.get("adversary") or {}).items(), *listed] if attacks else []
 
 
 def _operations(results: Results) -> Entries:
@@ -372,11 +286,8 @@ def _operations(results: Results) -> Entries:
     for record in results.of("accuracy"):
         if record.result.operations is not None:
             counts[record.cell.learner or ""].append(record.result.operations)
-    return [
-        (name, " to ".join(dict.fromkeys(_millions(end(counts[name])) for end in (min, max))))
-        for name in results.learners
-        if name in counts
-    ]
+    ends = {name: (min(counts[name]), max(counts[name])) for name in results.learners if name in counts}
+    return [(name, " to ".join(dict.fromkeys(map(_millions, of)))) for name, of in ends.items()]
 
 
 def _millions(count: int) -> str:

@@ -4,6 +4,7 @@ import io
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 from urllib.parse import quote
@@ -14,66 +15,44 @@ from sfumato.study.choose.results import Results
 from sfumato.study.hits import Hits, hits_of
 
 Row = dict[str, Any]
-MARK = '<span class="mark" aria-hidden="true">▲</span>'  # in a caption
 _LONG = 40  # letters; longer text is broken into lines
 
 
 @dataclass(frozen=True)
 class Value:
-    """A cell with more than a value.
+    """A cell with more than a value."""
 
-    Attributes:
-        text: its content; a dash for a value that was not measured.
-        small: further words, in small letters.
-        marked: whether a triangle marks it.
-        badges: words that stand out, and their class.
-        pictures: the address and the words of each; an address "#..." is of an image in the page.
-    """
-
-    text: str = "–"
-    small: tuple[str, ...] = ()
-    marked: bool = False
-    badges: tuple[tuple[str, str], ...] = ()
-    pictures: tuple[tuple[str, str], ...] = ()
-
-
-DASH = Value()
+    text: str = "–"  # a dash for a value that was not measured
+    small: tuple[str, ...] = ()  # further words, in small letters
+    marked: bool = False  # by a triangle
+    badges: tuple[tuple[str, str], ...] = ()  # emphasised words, and their class
+    pictures: tuple[tuple[str, str], ...] = ()  # address and words; "#..." is an image in the page
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: heading, small words under it, whether it holds numbers or long text, and its group."""
+    """A column of a table."""
 
     heading: str
-    small: str = ""
-    number: bool = True
+    of: Callable[[Any], Any] = str  # the key of a row -> its cell
+    small: str = ""  # words under the heading
+    number: bool = True  # whether it holds numbers
     group: str = ""
-    wide: bool = False
+    wide: bool = False  # whether it holds long text
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table; the first cell of a row names its setting.
+    """A table; the first cell of a row names its setting."""
 
-    Attributes:
-        name: for readers who hear the page, or of its file without the suffix.
-        caption: above the table, in HTML.
-        columns: one for each cell of a row.
-        rows: values, which a file holds with all of their digits, or `Value`s.
-        mark: the words for a triangle, for readers who hear the page.
-        style: its class.
-        chosen: the setting whose row stands out.
-        heads: whether the first cells are settings; otherwise they are words.
-    """
-
-    name: str
-    caption: str
+    name: str  # for readers who hear the page, or of its file without the suffix
+    caption: str  # above the table, in HTML; "" if its section has it
     columns: Sequence[Column]
-    rows: Sequence[Sequence[Any]]
-    mark: str = ""
-    style: str = ""
-    chosen: str = ""
-    heads: bool = True
+    rows: Sequence[Sequence[Any]]  # values, which a file holds with all of their digits, or `Value`s
+    mark: str = ""  # the words for a triangle, for readers who hear the page
+    style: str = ""  # its class
+    chosen: str = ""  # the setting whose row is emphasised
+    heads: bool = True  # whether the first cells are settings; otherwise they are words
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,48 +81,42 @@ class Table:
 
 def join_tables(made: Iterable[tuple[Mapping[str, Any], Iterable[Table]]]) -> dict[str, Table]:
     """Name -> one table of those of each combination of values, which are its first columns."""
-    groups: dict[str, list[tuple[Mapping[str, Any], Table]]] = defaultdict(list)
+    last: dict[str, Table] = {}
+    columns: dict[str, dict[str, Column]] = defaultdict(dict)
+    rows: dict[str, list[Row]] = defaultdict(list)
     for varied, tables in made:
         for table in tables:
-            groups[table.name].append((varied, table))
-    return {name: _join(group) if group[0][0] else group[0][1] for name, group in groups.items()}
-
-
-def _join(group: Sequence[tuple[Mapping[str, Any], Table]]) -> Table:
-    columns = {column.heading: column for _, table in group for column in table.columns}
-    rows = [
-        (*varied.values(), *(cells.get(heading) for heading in columns))
-        for varied, table in group
-        for cells in (dict(zip(table.names, row, strict=True)) for row in table.rows)
-    ]
-    varied, table = group[0]
-    return replace(table, columns=[*map(Column, varied), *columns.values()], rows=rows)
+            last[table.name] = table
+            headed = (*map(Column, varied), *table.columns)
+            columns[table.name] |= {column.heading: column for column in headed}
+            rows[table.name] += [{**varied, **dict(zip(table.names, row, strict=True))} for row in table.rows]
+    return {
+        name: replace(table, columns=[*of.values()], rows=[[*map(row.get, of)] for row in rows[name]])
+        for name, table in last.items()
+        for of in [columns[name]]
+    }
 
 
 @dataclass(frozen=True)
 class Section:
-    """One section of the page.
+    """One section of the page."""
 
-    Attributes:
-        name: its id in the page, and the name of its template.
-        title: at its head.
-        values: for its template, besides the values for all templates, see page.render.
-        contents: in the list of contents; "" for the title.
-        originals: whether it shows original images.
-    """
-
-    name: str
-    title: str
-    values: Mapping[str, Any]
-    contents: str = ""
-    originals: bool = False
+    name: str  # its id in the page, and the name of its template
+    title: str  # at its head
+    values: Mapping[str, Any]  # for its template, besides the values for all templates, see page.render
+    contents: str = ""  # in the list of contents; "" for the title
+    originals: bool = False  # whether it shows original images
 
 
 def settings_table(
-    name: str, caption: str, columns: Iterable[Column], rows: Iterable[Sequence[Any]], **more: Any
+    name: str, keys: Iterable[Any], columns: Sequence[Column], *, setting: Any = str, **more: Any
 ) -> Table:
-    """A table whose rows begin with a setting, which `columns` leave out; `more` of a Table."""
-    return Table(f"Table of {name}", caption, [Column("setting", number=False), *columns], [*rows], **more)
+    """A table with a row for each key, which begins with its setting; `more` of a Table."""
+    rows = [[setting(key), *(column.of(key) for column in columns)] for key in keys]
+    return Table(f"Table of {name}", "", [text_column("setting"), *columns], rows, **more)
+
+
+text_column = partial(Column, number=False)
 
 
 def show(value: Any) -> Value:
@@ -152,9 +125,9 @@ def show(value: Any) -> Value:
 
 
 def show_estimate(estimate: Estimate | None, *more: str, prefix: str = "", marked: bool = False) -> Value:
-    """Shows an estimate with its interval and further small words; a dash for None."""
+    """An estimate with its interval and further small words; a dash for None."""
     if estimate is None:
-        return DASH
+        return Value()
     interval = f"{100 * estimate.low:.1f}–{100 * estimate.high:.1f}"
     return Value(f"{prefix}{percent(estimate.value)}", (interval, *more), marked)
 
@@ -170,84 +143,48 @@ def format_value(value: Any) -> str:
     return str(value)
 
 
-# The full tables: number for number
-
-
 def tables(results: Results) -> list[Table]:
     """The frontier, and the records of every kind but pictures, if there are any."""
-    return [table for table in (_frontier(results), *(_of(results, each) for each in _SOURCES)) if table.rows]
+    records = (_of_records(results, name, *source) for name, source in _SOURCES.items())
+    return [table for table in (_frontier(results), *records) if table.rows]
 
 
-@dataclass(frozen=True)
-class _Source:
-    """How the records of one kind become a table.
-
-    Attributes:
-        name, caption: of the table.
-        kind: of the records.
-        which: the key that distinguishes their cells, besides protection and seed; "" for none.
-        columns: in this order, as far as a row has them; columns for other keys follow.
-        parts: makes the rows of one result.
-    """
-
-    name: str
-    caption: str
-    kind: str
-    which: str
-    columns: str
-    parts: Callable[[Any], list[Row]]
-
-
-def _of(results: Results, source: _Source) -> Table:
+def _of_records(
+    results: Results, name: str, caption: str, columns: str, parts: Callable[[Any], Iterable[Row]]
+) -> Table:
+    """Columns that no row fills are left out; those of further keys follow."""
     order = {spec: number for number, spec in enumerate(results.study["protections"])}
-    records = sorted(results.of(source.kind), key=lambda record: order[record.cell.protection])
-    rows = [(record, part) for record in records for part in source.parts(record.result)]
-    held = {key for _, part in rows for key in part}
-    columns = [key for key in source.columns.split() if key in held]
-    columns += sorted(held.difference(columns))
-    which = ("protection", *filter(None, [source.which]), "seed")
-    return _table(
-        source.name,
-        source.caption,
-        (*which, *columns, "seconds"),
-        [
-            (
-                *(getattr(record.cell, key) for key in which),
-                *(part.get(key) for key in columns),
-                record.seconds,
-            )
-            for record, part in rows
-        ],
-    )
-
-
-def _table(name: str, caption: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """A table whose columns are of numbers or long text by their values."""
-    columns = [
-        Column(
-            heading,
-            number=any(isinstance(row[at], int | float) and not isinstance(row[at], bool) for row in rows),
-            wide=any(isinstance(row[at], str) and len(row[at]) > _LONG for row in rows),
-        )
-        for at, heading in enumerate(names)
+    records = sorted(results.of(_KINDS.get(name, name)), key=lambda record: order[record.cell.protection])
+    rows = [
+        {**record.cell.model_dump(include={*_CELL}, exclude_none=True), **part, "seconds": record.seconds}
+        for record in records
+        for part in parts(record.result)
     ]
-    return Table(name, caption, columns, rows, style="records")
+    held = {key for row in rows for key in row} - {"seconds"}
+    known = [key for key in (*_CELL, *columns.split()) if key in held]
+    return _table(name, caption, [*known, *sorted(held.difference(known)), "seconds"], rows)
+
+
+def _table(name: str, caption: str, names: Sequence[str], rows: Sequence[Row]) -> Table:
+    """A table whose columns are of numbers or long text by their values."""
+    columns = []
+    for key in names:
+        values = [row.get(key) for row in rows]
+        number = any(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+        wide = any(isinstance(value, str) and len(value) > _LONG for value in values)
+        columns.append(Column(key, number=number, wide=wide))
+    return Table(name, caption, columns, [[row.get(key) for key in names] for row in rows], style="records")
 
 
 def _frontier(results: Results) -> Table:
-    rows = [
-        (
-            each.protection,
-            each.learner,
-            *((each.accuracy.value, each.accuracy.low, each.accuracy.high) if each.accuracy else [None] * 3),
-            *((each.risk.attack, each.risk.classifier) if each.risk else [None] * 2),
-            *((risk.top1.value, risk.top1.low, risk.top1.high) if (risk := each.risk) else [None] * 3),
-            each.risk.chance if each.risk else None,
-            each.complete,
-            each.on_frontier,
-        )
-        for each in results.settings
-    ]
+    rows = []
+    for each in results.settings:
+        row = {key: getattr(each, key) for key in ("protection", "learner", "complete", "on_frontier")}
+        row |= _ends("accuracy", each.accuracy)
+        if risk := each.risk:
+            row |= {key: getattr(risk, key) for key in ("attack", "classifier", "chance")}
+            row |= _ends("reidentification", risk.top1)
+        rows.append(row)
     names = (
         "protection learner accuracy accuracy_low accuracy_high attack classifier reidentification "
         "reidentification_low reidentification_high chance complete on_frontier"
@@ -256,14 +193,15 @@ def _frontier(results: Results) -> Table:
     return _table("frontier", f"Every setting with its best learner{adversary}", names.split(), rows)
 
 
-def _dump(result: Any) -> Row:
+def _ends(name: str, estimate: Estimate | None) -> Row:
+    if estimate is None:
+        return {}
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+
+
+def _dump(result: Any, **more: Any) -> Row:
     """The content of a record, without defaults of this version."""
-    said: Row = result.model_dump(exclude_unset=True)
-    return said
-
-
-def _accuracy(result: Any) -> list[Row]:
-    return [{key: value for key, value in _dump(result).items() if key != "privacy"}]
+    return dict(result.model_dump(exclude_unset=True, **more))
 
 
 def _promise(result: Any) -> list[Row]:
@@ -309,88 +247,64 @@ def _flatten_guarantee(result: Any) -> list[Row]:
     return [{**row, **{f"naming_of_{naming['candidates']}": naming["at_most"] for naming in namings}}]
 
 
+_KINDS = {"privacy": "accuracy", "reidentification": "attack"}  # of the records, unless it is the name
+_CELL = ("protection", "learner", "attack", "view", "seed")
 _GUARANTEE = " guarantee definition value whole_image source"
-_SOURCES = (
-    _Source(
-        "accuracy",
+
+# Name of a table -> caption, columns in their order, and the function that makes rows of a result.
+_SOURCES: dict[str, tuple[str, str, Callable[[Any], Iterable[Row]]]] = {
+    "accuracy": (
         "Accuracy of every learner; half_width is half of its 95% interval, or low and high bound that",
-        "accuracy",
-        "learner",
         "accuracy half_width episodes low high images chance trained_episodes trained_epochs train_seconds "
         "operations precision",
-        _accuracy,
+        lambda result: [_dump(result, exclude={"privacy"})],
     ),
-    _Source(
-        "privacy",
-        "What meta-learned models promise to the images that they were trained on, each model alone",
-        "accuracy",
-        "learner",
+    "privacy": (
+        "Promises of meta-learned models to the images that they were trained on, each model alone",
         "promise clipping epsilon delta accountant rdp gdp_approximation image_epsilon unit not_covered",
         _promise,
     ),
-    _Source(
-        "reidentification",
+    "reidentification": (
         "Re-identification by every adversary and classifier; low and high bound its 95% interval, "
         "over people",
-        "attack",
-        "attack",
         "classifier top1 low high top5 top10 chance identities gallery probes faces_found verification_auc "
         "tar_at_far_1e-2 tar_at_far_1e-3",
         _scores,
     ),
-    _Source(
-        "many",
+    "many": (
         "How often people are named from many releases of them, by every adversary; chosen by how many "
         "halves of the people",
-        "many",
-        "",
         "releases adversary named guessing people chosen",
         _many,
     ),
-    _Source(
-        "log-rank",
+    "log-rank": (
         "Log-rank privacy against the strongest of three adversaries; low and high bound its 95% interval",
-        "log-rank",
-        "",
         "lrp low high guessing strongest features identities accuracy images chance",
         lambda result: [_dump(result)],
     ),
-    _Source(
-        "similarity",
-        "Similarity to the original, bytes that leave the device, and what is proved",
-        "similarity",
-        "view",
+    "similarity": (
+        "Similarity to the original, bytes that leave the device, and the proof",
         "ssim psnr mse face-similarity face-similarity_of_two images bytes_per_image" + _GUARANTEE,
         _flatten_guarantee,
     ),
-    _Source(
-        "reconstruction",
-        "Similarity of what adversaries rebuild to the original",
-        "reconstruction",
-        "attack",
+    "reconstruction": (
+        "Similarity of adversaries’ images to the original",
         "images",
         lambda result: [{"images": result.images, **result.measures}],
     ),
-    _Source(
-        "tells",
+    "tells": (
         "Every label of the data set, as a release tells it; low and high bound its 95% interval, "
         "over people",
-        "tells",
-        "",
         "label accuracy low high guessing classes images adversary",
         lambda result: [
             _over_people({"label": name, **_dump(label)}, label.counted)
             for name, label in result.labels.items()
         ],
     ),
-    _Source(
-        "proved",
-        "What leaves the device, and what is proved: the chance to name one among that many people is "
-        "at most",
-        "proved",
-        "",
+    "proved": (
+        "Releases and proofs: the chance to name one among that many people is at most",
         "release bytes_per_image outputs" + _GUARANTEE,
         _flatten_guarantee,
     ),
-)
-FILES = ("frontier", *(source.name for source in _SOURCES))
+}
+FILES = ("frontier", *_SOURCES)
