@@ -29,8 +29,8 @@ ERROR = 0.05  # how often a study may recommend a setting whose risk is above th
 SAID = (1, 10, 100)  # releases whose figures are printed
 
 _TIMES = 1000  # at most this many times the people are suggested
-# Of the accuracy above guessing, a clean learner is to learn the first share at least, so that there is
-# something to keep; and a useful setting keeps the second of it.
+# A clean learner must learn the first share of the accuracy above guessing, so that there is something to
+# keep; a useful setting keeps the second.
 _LEARNED, _USEFUL = 1 / 3, 1 / 2
 
 _LOOKED_UP = (
