@@ -103,7 +103,7 @@ def test_a_mask_is_trained_and_said_to_be_also_for_shapes_and_against_a_label(co
     assert test.startswith("test: ")
     assert test.endswith("% (colour, 30% of the pixels shown, 6 images)")
     assert proved == "mask:artefact=m.safetensors: nothing is proved"
-    assert model.keep == 0.3
+    assert model.card["config"]["keep"] == 0.3
     hidden = ("--set=values=shape", "--set=adversarial=false", "--sensitive", "person", "--force")
     assert (
         "mask:artefact=m.safetensors,values=shape: nothing is proved" in train(command, "mask", *hidden).out

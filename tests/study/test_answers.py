@@ -12,7 +12,7 @@ from sfumato.errors import ConfigError
 from sfumato.study import report, vocabulary
 from sfumato.study.choose.recommend import what_leaves
 from sfumato.study.choose.results import Results
-from sfumato.study.report import printing
+from sfumato.study.report import page as pages
 
 STUDY = small_study("blur:radius=3")
 RESULTS = Results(STUDY, [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)])
@@ -98,7 +98,7 @@ def test_without_a_recommendation_the_reason_is_the_answer():
 
 
 def test_without_a_browser_it_is_said_how_to_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(printing.shutil, "which", lambda name: None)
+    monkeypatch.setattr(pages.shutil, "which", lambda name: None)
     with pytest.raises(ConfigError, match=r"none is installed: install one, or print the page"):
         report.write_pdf("<p>page</p>", tmp_path / "page.pdf")
     assert not (tmp_path / "page.pdf").exists()

@@ -192,7 +192,8 @@ def test_no_recommendation_without_a_secret_beside_the_task_attacks_and_a_bound(
     of_task = {name: value for name, value in changes.items() if name != "recommend"}
     task = {**synthetic.study()["task"], **of_task}
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)][:kept]
-    advice = Results(small_study("blur:radius=3", **{**changes, "task": task}), records).advice
+    bounds = changes.get("recommend", synthetic.study()["recommend"])
+    advice = Results(small_study("blur:radius=3", task=task, recommend=bounds), records).advice
     assert advice.setting is None
     assert headline in advice.headline
     if task.get("secret_is_task"):

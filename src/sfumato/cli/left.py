@@ -3,7 +3,7 @@
 LEFT = {
     "annotate new --store": "`sfumato annotate new --out FOLDER`",
     "annotate serve": "a page in one file for each annotator, annotator-N.html of `sfumato annotate new`,",
-    "assess --sort-by": "a column of `--out DIR`, the file pairs.csv, to sort by,",
+    "assess --sort-by": "a column of pairs.csv, by `sfumato assess images ORIGINALS OTHERS --out DIR`,",
     "attack reidentify": "`sfumato audit folder RELEASED --known PHOTOS --protection SPEC`",
     "attack feature": "`sfumato audit feature`",
     "attack invert": "`sfumato audit update --search NAME --out DIR`",

@@ -1,8 +1,7 @@
 """The cells of a study: each is one thing to find out, and has a digest of all that decides its result.
 
 A kind of cells is functions of a lab and a cell, in a module of `measure`. All that decides a result, besides
-the cell, its data and its artefacts, is in `settings`: any change there makes a new record, so that a version
-number belongs there too.
+the cell, its data and its artefacts, is in `settings`, version numbers too: a change there is a new record.
 """
 
 import dataclasses

@@ -1,8 +1,7 @@
 """Before the first minute of a study: the claims its data can support, and how to support more.
 
-Nothing is trained. A study shows that a setting keeps a bound if the upper end of every adversary's interval
-is at or under it, or if a proof says so (see choose.recommend). How low that end can be depends on the people
-alone: here the code that judges later judges adversaries who do no better than guessing.
+Nothing is trained. How low the upper end of an adversary's interval can be (see choose.recommend) depends on
+the people alone: here the code that judges later judges adversaries who do no better than guessing.
 """
 
 import math

@@ -112,18 +112,15 @@ def run(
     The same settings, seed and number of threads give the same results on every engine.
 
     Args:
-        config: see `grid.load`; or a prepared study, which has its data.
+        config, fit: see `grid.load` and `prepare`; or a prepared study, which has its data.
         directory: of study.json, records/ and models/; for a cluster, one that all nodes have under this
             path, with locks that hold among them (as NFS 4 has).
-        fit: see `prepare`.
         force: continue in a folder of another study, or of other data: only its study.json is replaced.
         progress: None for silence, Progress.in_lines() for a line per cell.
         engine: runs the cells; one after the other in this process by default.
 
-    Raises:
-        DataError, ConfigError: the data does not fit the study; raised before any training.
-        BudgetExceededError: the budget of private meta-learning has no room for a step; raised as early.
-        SfumatoError: worker processes were lost; all finished work is kept.
+    What does not fit the data, or no budget of private meta-learning has room for, is an error before any
+    training. If worker processes are lost, all finished work is kept.
     """
     progress = progress or Progress()
     directory = Path(directory).absolute()

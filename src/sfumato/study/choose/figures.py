@@ -32,8 +32,8 @@ Pair = tuple[str, str]  # a protection, and its learner, attack or attribute
 class Estimate:
     """A number and the interval to print with it.
 
-    Of rates over people: 95% over people. Of accuracies with one seed: the record's own 95%; with several:
-    the lowest and the highest of them, since trainings differ more than episodes do.
+    Rates over people have 95% over people; accuracies of one seed have the record's own 95%, and those of
+    several the lowest and the highest of them, since trainings differ more than episodes do.
     """
 
     value: float
@@ -148,7 +148,7 @@ class Setting:
         return max((risk.upper_end(error) for risk in self.risks), default=1.0)
 
     def on(self, half: int) -> tuple[Estimate, Risk]:
-        """Of one with both: accuracy and strongest adversary on one half of images, if apart, and people."""
+        """The accuracy and strongest adversary, if it has both, on a half of images (if apart) and people."""
         accuracy = self.halves[half] if self.halves else self.accuracy
         risk = _strongest(risk.of_half(half) for risk in self.risks)
         assert accuracy is not None

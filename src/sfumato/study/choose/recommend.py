@@ -29,8 +29,8 @@ ERROR = 0.05  # how often a study may recommend a setting whose risk is above th
 SAID = (1, 10, 100)  # releases whose figures are printed
 
 _TIMES = 1000  # at most this many times the people are suggested
-# Of the accuracy above guessing a clean learner must learn the first share at least, so that there is
-# something to keep; and a useful setting keeps the second of it.
+# A clean learner must learn the first share of the accuracy above guessing, so that there is something to
+# keep; a useful setting keeps the second.
 _LEARNED, _USEFUL = 1 / 3, 1 / 2
 
 _LOOKED_UP = (
@@ -85,13 +85,10 @@ def recommend(results: Figures) -> Recommendation:
     """The most accurate useful setting that is shown to name nobody more often than accepted.
 
     That must hold for one release, and for as many of one person as the study names (`releases`); not for
-    many if queries send nothing, since a device looks codes up in an answer table.
-
-    It is shown by proof, or if the upper end of each adversary's interval is at or under the study's bound,
-    with all settings of the study allowed for. Settings that a proof keeps come before all others; the
-    device's own answer comes last for new classes, since a cloud is to learn them. A setting is useful if it
-    keeps half of the clean learner's gain over guessing. The choice is made on one half of the people and
-    test images, and the figures are those of the other. See `_Choice.reasons_for_none`.
+    many if queries send nothing. It is shown by proof, or if the upper end of each adversary's interval is at
+    or under the study's bound, with all settings of the study allowed for. Settings that a proof keeps come
+    first; the device's own answer comes last for new classes. A setting is useful if it keeps half of the
+    clean learner's gain over guessing. The choice is made on one half, and the figures are of the other.
     """
     choice = _Choice(results)
     if reasons := choice.reasons_for_none():

@@ -1,9 +1,4 @@
-"""How often learners name the target correctly from releases.
-
-Few-shot learners have prototypes of new classes, of embedded images or of the numbers that travelled;
-meta-learned ones learn each task anew. Ordinary classifiers know the classes: a network for images, textbook
-classifiers for numbers.
-"""
+"""How often learners name the target correctly from releases: few-shot, meta-learned, and classifiers."""
 
 import math
 import time
@@ -36,10 +31,6 @@ from sfumato.study.lab.trained import train_classifier, train_few_shot, train_on
 from sfumato.study.vocabulary import IMAGES, LEARNERS, learners_of, not_taken, release_kind
 
 _OTHERS = ("sensitive", "attributes")  # settings of the task that decide no accuracy
-
-
-def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
-    return [Cell("accuracy", spec, seed, (("learner", learner),)) for learner in learners_of(config, spec)]
 
 
 def _find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
@@ -83,10 +74,6 @@ def _time(make: Callable[[], Any]) -> tuple[Any, Facts]:
 def _task_of_episodes(lab: Lab, *left_out: str) -> Facts:
     task = non_defaults(lab.config.task)
     return {"task": {name: value for name, value in task.items() if name not in (*_OTHERS, *left_out)}}
-
-
-def _few_shot_settings(lab: Lab, cell: Cell) -> Facts:
-    return {**_task_of_episodes(lab), **lab.training_settings()}
 
 
 def _measure_few_shot(lab: Lab, cell: Cell) -> Facts:
@@ -195,10 +182,6 @@ def _meta_training(lab: Lab) -> Facts:
     return {**lab.task_settings(), "meta": settings}
 
 
-def _meta_settings(lab: Lab, cell: Cell) -> Facts:
-    return {**_task_of_episodes(lab, "other_shots", "other_ways"), **_meta_training(lab)}
-
-
 def _measure_meta(lab: Lab, cell: Cell) -> Facts:
     # There is no number of trained episodes: in a private run it is drawn, and not released.
     task, protection = lab.config.task, lab.protection(cell)
@@ -252,10 +235,6 @@ def _check_meta(lab: Lab) -> None:
 
 
 # Classifiers that know the classes
-
-
-def _classifier_settings(lab: Lab, cell: Cell) -> Facts:
-    return {**lab.task_settings(), "classifier": non_defaults(lab.config.classifier)}
 
 
 def _measure_classifier(lab: Lab, cell: Cell) -> Facts:
@@ -327,9 +306,19 @@ def _measure_answer(lab: Lab, cell: Cell) -> Facts:
     return _over_images(OverImages.of(released.values, codes, cell.protection))
 
 
-FEW_SHOT = Method(_few_shot_settings, _measure_few_shot, _check_few_shot)
-META = Method(_meta_settings, _measure_meta, _check_meta)
-CLASSIFIER = Method(_classifier_settings, _measure_classifier, _check_classifier)
+FEW_SHOT = Method(
+    lambda lab, cell: _task_of_episodes(lab) | lab.training_settings(), _measure_few_shot, _check_few_shot
+)
+META = Method(
+    lambda lab, cell: _task_of_episodes(lab, "other_shots", "other_ways") | _meta_training(lab),
+    _measure_meta,
+    _check_meta,
+)
+CLASSIFIER = Method(
+    lambda lab, cell: lab.task_settings() | {"classifier": non_defaults(lab.config.classifier)},
+    _measure_classifier,
+    _check_classifier,
+)
 # Checked as the learner of clear images, which gives the answers.
 ANSWERER = Method(
     lambda lab, cell: (FEW_SHOT if lab.config.episodic else CLASSIFIER).settings(lab, cell),
@@ -337,7 +326,9 @@ ANSWERER = Method(
     lambda lab: (FEW_SHOT if lab.config.episodic else CLASSIFIER).check(lab),
 )
 ACCURACY = Kind(
-    _cells,
+    lambda config, spec, seed: [
+        Cell("accuracy", spec, seed, (("learner", learner),)) for learner in learners_of(config, spec)
+    ],
     lambda lab, cell: method_of(LEARNERS[cell.subject]).settings(lab, cell),
     lambda lab, cell: method_of(LEARNERS[cell.subject]).measure(lab, cell),
     _find_omissions,

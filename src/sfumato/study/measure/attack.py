@@ -45,10 +45,6 @@ _SQUARE = 4  # its means are read as well, for noise on every pixel
 _QUANTILES = 64  # of each channel, for an adversary who ignores the order of the values
 
 
-def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
-    return [Cell("attack", spec, seed, (("attack", attack),)) for attack in attacks_of(config, spec)]
-
-
 def _find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
     if spec == "none" or config.task.sensitive is None:
         return {}
@@ -306,7 +302,9 @@ SORTED = Method(
 )
 FUSED = Method(_fusion_settings, _measure_fusion)
 ATTACK = Kind(
-    _cells,
+    lambda config, spec, seed: [
+        Cell("attack", spec, seed, (("attack", attack),)) for attack in attacks_of(config, spec)
+    ],
     lambda lab, cell: method_of(ATTACKS[cell.subject]).settings(lab, cell),
     lambda lab, cell: method_of(ATTACKS[cell.subject]).measure(lab, cell),
     _find_omissions,

@@ -1,9 +1,8 @@
 """How often adversaries infer labels: attributes of the people on images, and every label of the data set.
 
-The classes of an attribute, as gender or expression, are the same for everybody: an adversary learns them
-from releases of people they know, by textbook classifiers of the values that travelled, and for images by a
-network. Every label is inferred by the former alone: from training images if these have the same classes,
-else, as for identity, from half of the test images of each class.
+An adversary learns the classes of an attribute from releases of people they know, by textbook classifiers of
+the values, and for images by a network. Every label is inferred by the former alone: from training images if
+these have the same classes, else, as for identity, from half of the test images of each class.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,7 @@
 """Log-rank privacy of numbers and bits; with a feature's accuracy, a point of its curve.
 
-Source: Osia et al. 2018 (docs/papers.md, "DPFE"), Sec. 5, 6.1 and 6.2, and Procedure 2: one trained feature
-serves all noise. The paper has one adversary, a kernel density; two trained ones are added here
-(attack.reidentify), and the strongest counts.
+Source: Osia et al. 2018 (docs/papers.md, "DPFE"), Sec. 5, 6.1 and 6.2, and Procedure 2. The paper has one
+adversary, a kernel density; two trained ones are added here (attack.reidentify), and the strongest counts.
 """
 
 import math

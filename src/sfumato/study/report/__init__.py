@@ -5,8 +5,7 @@ makes no request to a network; it holds its style, its charts and its pictures.
 """
 
 from sfumato.study.choose.results import Results, load, load_all
-from sfumato.study.report.page import as_json, holding_pictures, page_of, render, write
-from sfumato.study.report.printing import write_pdf
+from sfumato.study.report.page import as_json, holding_pictures, page_of, render, write, write_pdf
 from sfumato.study.report.tables import Table, tables
 
 __all__ = [

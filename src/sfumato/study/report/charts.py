@@ -1,9 +1,7 @@
 """The charts of a report, each an image that holds SVG: the same records give the same bytes.
 
-Every chart is a panel small enough for a telephone; the page lays several out side by side. A
-protection has one colour (Okabe & Ito 2008, told apart by colour-blind people) and one mark in all of them,
-so that black and white print keeps them apart; learners and adversaries differ in line and fill. A family of
-one setting varies in nothing, and has no panel.
+Every chart is a panel small enough for a telephone. A protection has one colour (Okabe & Ito 2008) and one
+mark in all; learners and adversaries differ in line and fill. A family of one setting has no panel.
 """
 
 import base64
