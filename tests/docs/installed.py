@@ -13,7 +13,7 @@ import pytest
 from blocks import SMALLER, Shell
 from PIL import Image
 
-from sfumato import images
+from sfumato import data, images
 from sfumato.base.engines import EngineConfig
 from sfumato.cli import demo
 
@@ -46,28 +46,37 @@ def test_the_readme_runs_from_its_first_block_to_its_last(small_demo, photograph
 
 @pytest.fixture
 def photographs(world) -> None:
-    """Real photographs in place of drawn ones: of things, 40 of one, and a table of grey faces."""
-    if not SHARED.is_dir():
-        return
+    """Of things, or of drawn people where there are no photographs: 40 of one; and a table of grey faces."""
     shutil.rmtree(world / "photos")
-    packed = dict(np.load(SHARED / "caltech101_84.npz"))
-    labels = np.flatnonzero(np.bincount(packed["label"]) >= 40)
+    classes: dict[str, Iterator[Image.Image]] = {}
+    people: list[tuple[str, str, Iterator[Image.Image]]] = []  # their names, genders and pictures
+    if SHARED.is_dir():
+        packed = dict(np.load(SHARED / "caltech101_84.npz"))
+        for label in np.flatnonzero(np.bincount(packed["label"]) >= 40)[:6]:
+            classes[str(packed["classes"][label])] = images_of(packed, packed["label"] == label)
+        packed = dict(np.load(SHARED / "lfw_faces_84.npz"))
+        for person in np.flatnonzero((np.bincount(packed["person"]) >= 8) & (packed["gender"] < 2))[:12]:
+            pictures = images_of(packed, packed["person"] == person)
+            people.append((str(person), ("female", "male")[packed["gender"][person]], pictures))
+    else:
+        drawn = data.load("faces", identities=18, images_per_identity=40, headwear=6, size=84)
+        genders = [drawn.label("gender").names[code] for code in drawn.label("gender").codes[::40].tolist()]
+        pixels = drawn.images.unflatten(0, (18, 40)).permute(0, 1, 3, 4, 2).numpy()
+        drawings = [(str(n), genders[n], map(Image.fromarray, each)) for n, each in enumerate(pixels)]
+        classes, people = {f"person-{name}": each for name, _, each in drawings[:6]}, drawings[6:]
     # More than a person may have by default; enough for episodes; and few, which take less time.
-    for count, label in zip((40, 24, 24, 8, 8, 8), labels, strict=False):
-        folder = world / "photos" / str(packed["classes"][label])
+    for count, (name, pictures) in zip((40, 24, 24, 8, 8, 8), classes.items(), strict=True):
+        folder = world / "photos" / name
         folder.mkdir(parents=True)
-        for number, image in zip(range(count), images_of(packed, packed["label"] == label), strict=False):
+        for number, image in zip(range(count), pictures, strict=False):
             image.save(folder / f"{number}.jpg", quality=92)
     image.save(world / "new.png")
-    packed = dict(np.load(SHARED / "lfw_faces_84.npz"))
-    people = np.flatnonzero((np.bincount(packed["person"]) >= 8) & (packed["gender"] < 2))[:12]
     (world / "grey").mkdir()
     rows = [("file", "gender", "person")]
-    for person in people:
-        gender = ("female", "male")[packed["gender"][person]]
-        for number, image in zip(range(8), images_of(packed, packed["person"] == person), strict=False):
-            image.convert("L").save(world / "grey" / f"{person}_{number}.png")
-            rows.append((f"grey/{person}_{number}.png", gender, f"p{person}"))
+    for name, gender, pictures in people:
+        for number, image in zip(range(8), pictures, strict=False):
+            image.convert("L").save(world / "grey" / f"{name}_{number}.png")
+            rows.append((f"grey/{name}_{number}.png", gender, f"p{name}"))
     with (world / "photos.csv").open("w", newline="") as file:
         csv.writer(file).writerows(rows)
 
