@@ -199,8 +199,8 @@ def _find(
         usual, most = series[0] if series else ("", 0)
         if most < max(2, len(names) / 3, *(2 * count for _, count in series[1:])):
             raise DataError(
-                f"{path}: has {it_has}: name the beginning of the vectors' columns with --vectors, such as e "
-                "for e0, e1 and e2"
+                f"{path}: has {it_has}: name the beginning of the vectors' columns with --vectors, as e for "
+                "e0 and e1; whole vectors in cells are written by NumPy: np.savez(FILE, vectors=, people=)"
             )
         names = [name for name in names if name.rstrip("0123456789") == usual != name]
     return None, tuple(names), f"{len(names):,} columns, {names[0]} to {names[-1]}"
