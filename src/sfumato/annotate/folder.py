@@ -72,33 +72,31 @@ def create(path: str | os.PathLike[str], pairs: Sequence[Pair], config: Campaign
         folder.mkdir(mode=0o700)  # right answers, and images of people
         for name in ("images", "answers"):
             (folder / name).mkdir()
+        shown: dict[str, str] = {}  # for each image its file as text, which every page holds
+        keep = functools.cache(lambda file: _keep(file, folder / "images", shown))  # items share originals
         for number, item in enumerate(made):
             # Annotators who choose a class must not see the original.
             files = [item.pair.original, item.pair.reconstruction][config.task == CHOOSE :]
-            names = tuple(_keep(file, folder / "images") for file in files)
-            made[number] = replace(item, key=secrets.token_hex(8), images=names)
+            made[number] = replace(item, key=secrets.token_hex(8), images=tuple(map(keep, files)))
         campaign = _Campaign(
             version="sfumato campaign 1", campaign=secrets.token_hex(16), config=config, items=made
         )
         (folder / "campaign.json").write_text(campaign.model_dump_json(indent=1), encoding="utf-8")
         for number in range(1, config.annotators + 1):
-            page = _write_page(campaign, number, folder / "images")
+            page = _write_page(campaign, number, shown)
             (folder / f"annotator-{number}.html").write_text(page, encoding="utf-8")
 
 
-def _keep(file: Path, folder: Path) -> str:
+def _keep(file: Path, folder: Path, shown: dict[str, str]) -> str:
     image = images.read(file, channels=None)
-    name = f"{images.digest(image).hex()[:32]}.png"
-    (folder / name).write_bytes(images.encode(image))
+    name, png = f"{images.digest(image).hex()[:32]}.png", images.encode(image)
+    (folder / name).write_bytes(png)
+    shown[name] = f"data:image/png;base64,{_base64(png)}"
     return name
 
 
-def _write_page(campaign: _Campaign, annotator: int, folder: Path) -> str:
+def _write_page(campaign: _Campaign, annotator: int, shown: Mapping[str, str]) -> str:
     """Fill in the page. It tells nothing of right answers, models, sources or other annotators."""
-
-    def show(name: str) -> str:
-        return f"data:image/png;base64,{_base64((folder / name).read_bytes())}"
-
     asked = [campaign.items[row] for row in order(len(campaign.items), annotator, seed=campaign.config.seed)]
     content = {
         "campaign": campaign.campaign,
@@ -106,7 +104,8 @@ def _write_page(campaign: _Campaign, annotator: int, folder: Path) -> str:
         "choose": campaign.config.task == CHOOSE,
         "cannotTell": CANNOT_TELL,
         "items": [
-            {"item": item.key, "images": [*map(show, item.images)], "options": item.options} for item in asked
+            {"item": item.key, "images": [shown[name] for name in item.images], "options": item.options}
+            for item in asked
         ],
     }
     files = resources.files("sfumato.annotate") / "page"

@@ -93,11 +93,8 @@ def embedding_similarity(first: Tensor, second: Tensor) -> Tensor:
 
 def check_pairs(originals: Tensor, others: Tensor, *, channels: tuple[int, ...] = ()) -> None:
     """Raise ConfigError for what are no (N, C, H, W) pairs of floats in [0, 1], of these channels if any."""
-    if (
-        originals.shape != others.shape
-        or originals.ndim != 4
-        or originals.shape[1] not in (channels or originals.shape[1:2])
-    ):
+    alike = originals.shape == others.shape and originals.ndim == 4
+    if not alike or (channels and originals.shape[1] not in channels):
         of = f" of {' or '.join(map(str, channels))} channels" if channels else ""
         raise ConfigError(
             f"compared are (N, C, H, W) pairs{of}, got {tuple(originals.shape)} and {tuple(others.shape)}"

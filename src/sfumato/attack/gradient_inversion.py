@@ -202,7 +202,6 @@ _ATTEMPTS = 5  # of L-BFGS, from new starts, if it diverges
 _STRETCH = 20  # iterations of L-BFGS between checks
 _REMEMBERED = 100  # steps that L-BFGS remembers
 _LEAST = 1e-30
-_STAND_INS = 256  # images for label inference
 
 
 def total_variation(images: Tensor) -> Tensor:
@@ -421,15 +420,7 @@ def problem_of(
     if config.labels == "known":
         labels = knows.labels
     elif config.labels == "inferred":
-        generator = torch.Generator().manual_seed(seed)
-        counts = label_inference.counts(
-            victim.model,
-            {name: gradient / knows.local_rate for name, gradient in target.items()},
-            knows.batch,
-            label_inference.stand_ins(knows.shape, _STAND_INS, generator),
-            local_steps=knows.local_steps,
-            change=target,
-        )
+        counts = label_inference.counts_of_update(victim.model, target, knows, seed=seed)
         labels = torch.arange(len(counts)).repeat_interleave(counts)
     flat = torch.cat([gradient.flatten() for gradient in target.values()])
     labels = None if labels is None else labels.to(victim.device)

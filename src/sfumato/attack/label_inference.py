@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from sfumato.attack.victim import layers_of
+from sfumato.attack.victim import ThreatModel, layers_of
 from sfumato.errors import ConfigError, DataError
 
 _COARSE = (2, 4, 8, 16)  # cells a side of noise, before smoothing
 _GREY = 0.75
+_STAND_INS = 256  # images
 _POINTS = 8  # on the path of local steps
 _MOST_MASS = 1.01  # of the negative entries of a mean of p_k - 1 and p_k, up to rounding
 
@@ -66,6 +67,15 @@ def counts(
     rest = (exact - found).argsort(descending=True)[: batch - int(found.sum())]
     found[rest] += 1
     return found
+
+
+def counts_of_update(
+    model: nn.Module, change: Mapping[str, Tensor], knows: ThreatModel, *, seed: int
+) -> Tensor:
+    """Count as `counts` from a change of parameters by SGD, with stand-ins for images."""
+    images = stand_ins(knows.shape, _STAND_INS, torch.Generator().manual_seed(seed))
+    gradient = {name: each / knows.local_rate for name, each in change.items()}
+    return counts(model, gradient, knows.batch, images, local_steps=knows.local_steps, change=change)
 
 
 def slopes(model: nn.Module, shared: Mapping[str, Tensor]) -> Tensor:

@@ -24,7 +24,6 @@ CAME_BACK = 20.0  # dB of PSNR from which an image counts as recovered
 USUAL_SEARCH = replace(INVERTING_GRADIENTS, steps=1000, total_variation=1e-2)  # for images of 32x32
 _MOST_DECIBELS = 200.0  # for equal images: JSON has no infinity
 _SMALLEST = 11  # pixels a side, for SSIM
-_STAND_INS = 256  # images for label inference
 _PRIORS = (10, 100, 1_000, 1_000_000)
 
 
@@ -130,15 +129,10 @@ def _try(name: str, title: str, otherwise: str, attempt: Callable[[], Finding]) 
 def _report_labels(case: _Case) -> Finding:
     """Report labels that are inferred from the last layer. Its figures have counts if it can be read."""
     training, known, change = case.update.training, case.truth.labels, case.update.change
-    draw = torch.Generator().manual_seed(case.config.seed)
-    counts = label_inference.counts(
-        case.model,
-        {name: each / training.rate for name, each in change.items()},
-        training.images,
-        label_inference.stand_ins(case.shape, _STAND_INS, draw),
-        local_steps=training.steps,
-        change=change,
+    knows = ThreatModel(
+        shape=case.shape, batch=training.images, local_steps=training.steps, local_rate=training.rate
     )
+    counts = label_inference.counts_of_update(case.model, change, knows, seed=case.config.seed)
     present = {str(label): int(count) for label, count in enumerate(counts) if count}
     figures: dict[str, object] = {"counts": present}
     right, mostly = "", False

@@ -212,18 +212,18 @@ def agreement(
 
     Example: sfumato assess agreement judged.csv --squeezenet squeezenet1_0.npz --score -lpips
     """
-    from sfumato.assess import agreement as beside_people
+    from sfumato.assess import agreement as people
     from sfumato.assess import pairs
     from sfumato.assess import semsim as learned
 
     columns = {name.removeprefix("-"): -1 if name.startswith("-") else 1 for name in score or []}
-    judged, numbers = beside_people.read(judgements, list(columns))
+    judged, numbers = people.read(judgements, list(columns))
     measures = list(pairs.PIXELS)
     if squeezenet is not None:
         measures.append(pairs.OfSqueezeNet(squeezenet).measure())
     trained = {str(path): learned.load(path) for path in semsim or []}
     measures += [pairs.Measure(path, "SemSim", each.distance, -1) for path, each in trained.items()]
-    scores = beside_people.scores(judged, measures, resize=resize)
+    scores = people.scores(judged, measures, resize=resize)
     for path, model in trained.items():
         own, seen = scores.pop(path), model.card["data"]["name"].split(" + ")
         others = scores.get("semsim", [float("nan")] * len(own))
@@ -233,7 +233,7 @@ def agreement(
         ]
     for (column, sign), values in zip(columns.items(), numbers, strict=True):
         scores[column] = [sign * value for value in values]
-    ranked = beside_people.rank(judged, scores)
+    ranked = people.rank(judged, scores)
     if as_json:
         print_json({source: asdict(each) for source, each in ranked.items()})
     else:

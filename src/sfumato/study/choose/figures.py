@@ -23,7 +23,6 @@ from sfumato.study.vocabulary import (
     release_kind,
 )
 
-OVER_PEOPLE = "95% interval over people"
 Study = dict[str, Any]  # study.json, whose "cells" are those of `grid.cells`
 Pair = tuple[str, str]  # a protection, and its learner, attack or attribute
 
