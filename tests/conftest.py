@@ -49,6 +49,12 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """What a test or a fixture draws without a seed of its own is the same in every run."""
+    torch.manual_seed(0)
+
+
 def pytest_sessionfinish() -> None:
     """Tests of an installed wheel must not have met the checkout's library."""
     if INSTALLED is not None:

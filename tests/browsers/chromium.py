@@ -42,6 +42,7 @@ def started(profile: Path) -> Iterator[Any]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(str(_DRIVER)))
     driver.set_script_timeout(_SECONDS)
+    driver.set_page_load_timeout(_SECONDS / 3)  # soon enough to ask again
     driver.get("about:blank")
     driver.get_log("performance")  # what the browser's own start page asked for
     try:
@@ -55,7 +56,20 @@ def go_to(browser: Any, address: str) -> None:
     from selenium.webdriver.support.wait import WebDriverWait
 
     if browser.current_url != "about:blank":
-        browser.get("about:blank")  # or the page before, which is whole, could be taken for it
-    browser.get(address)
+        _get(browser, "about:blank")  # or the page before, which is whole, could be taken for it
+    _get(browser, address)
     loaded = "return location.href != 'about:blank' && document.readyState == 'complete'"
     WebDriverWait(browser, _SECONDS).until(lambda page: page.execute_script(loaded))
+
+
+def _get(browser: Any, address: str) -> None:
+    """Go there, again where the driver lost the browser's answer, as it may on a busy machine."""
+    from selenium.common.exceptions import TimeoutException
+
+    for last in (False, False, True):
+        try:
+            browser.get(address)
+            return
+        except TimeoutException:
+            if last:
+                raise
