@@ -10,11 +10,11 @@ from pictures import photographs
 
 from sfumato import images
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import ArtefactError, DataError, ImageError
+from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
 from sfumato.networks.faces.finding import WEIGHTS
 from sfumato.protect import parse
 from sfumato.protect.naming import guarantee_words, naming_words
-from sfumato.protect.region import around, disjoint, overlap
+from sfumato.protect.region import Region, around, disjoint, overlap
 
 DETECTOR = "weights/mtcnn.safetensors"
 
@@ -194,3 +194,20 @@ def test_a_box_that_is_not_one_of_the_picture_stops_it_and_is_named_with_the_siz
 def test_a_file_of_boxes_that_is_not_there_is_refused(tmp_path: Path, image: torch.Tensor):
     with pytest.raises(ArtefactError, match=r"b\.csv: cannot be read \(No such file or directory\)"):
         parse(f"blur:radius=2@box:file={tmp_path}/b.csv").boxes(image[0])
+
+
+@pytest.mark.parametrize("name", ["a,b.csv", " b.csv", "b@faces"])
+def test_a_file_that_no_spec_could_name_is_refused(name: str):
+    with pytest.raises(SpecError, match=r"@box: file=.*a path has no commas"):
+        Region(parse("block"), "box", file=name)
+
+
+def test_a_block_hides_the_centre_of_a_box_and_all_of_the_least_box_around_boxes_that_overlap(
+    tmp_path: Path, image: torch.Tensor
+):
+    path = boxes(tmp_path / "b.csv", "0,0,10,10", "30,10,40,20", "35,15,45,25")
+    released = parse(f"block:share=0.5@box:file={path}").release(image.clamp(min=1), seeded_noise(0))
+    hidden = torch.zeros(40, 60, dtype=torch.bool)
+    hidden[2:7, 2:7] = True  # half of ten pixels, in the middle
+    hidden[10:25, 30:45] = True
+    assert torch.equal((released.images()[0] == 0).all(0), hidden)
