@@ -30,11 +30,12 @@ def image() -> torch.Tensor:
     return torch.randint(0, 256, (1, 3, 40, 60), generator=draw).to(torch.uint8)
 
 
+@pytest.mark.parametrize("box", ["10,5,30,25", "10.9,5.9,29.1,24.1"])  # part of a pixel is all of it
 @pytest.mark.parametrize("spec", ["blur:radius=2", "pixelize:cell=1/4", "dp-pix:cell=5,epsilon=3"])
 def test_a_box_is_protected_as_an_image_of_its_own_and_all_else_is_shown(
-    tmp_path: Path, image: torch.Tensor, spec: str
+    tmp_path: Path, image: torch.Tensor, spec: str, box: str
 ):
-    path = boxes(tmp_path / "b.csv", "10,5,30,25")
+    path = boxes(tmp_path / "b.csv", box)
     released = parse(f"{spec}@box:file={path}").release(image, seeded_noise(3)).images()
     part = image[:, :, 5:25, 10:30]
     expected = image.clone()
