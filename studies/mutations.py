@@ -3,15 +3,14 @@
 python studies/mutations.py dp --sample 60 --seed 1 2
 
 The tests of a room run once under `coverage`, a file a process. Each change is then made in a copy of the library, and
-the test files that ran its statement run until a test fails: first the tests that ran it themselves, quickest first,
-then the others, which share fixtures with them. A change of what no test runs lives at once. Some changes change nothing.
+the files of tests that ran its statement run until a test fails, the quickest first: the tests that ran it, then the
+others, which share fixtures with them. A change of what no test runs lives at once. Some changes change nothing.
 """
 
 import argparse
 import ast
 import importlib
 import json
-import math
 import multiprocessing
 import os
 import queue
@@ -24,6 +23,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ OPTIONS = ("-x", "-q", "-n0", "-p", "no:cacheprovider", "-W", "ignore:Module alr
 ROOMS = {
     "dp": ("dp/**/*.py", "dp/test_*.py"),
     "wire": ("wire/*.py", "wire/test_*.py"),
-    "choice": ("study/choose/*.py", "study/test_*.py"),
+    "choice": ("study/choose/*.py", "study/test_*.py studies/test_results_page.py cli/test_card.py"),
     "access": ("serve/http/routes.py", "serve/test_app.py"),
     "ledger": ("device/ledger/*.py", "device/test_*.py"),
     "attack": ("attack/*.py", "attack/test_*.py audits/test_folder_naming.py study/test_values.py"),
@@ -93,52 +93,50 @@ def changes(source: bytes) -> Iterator[Change]:
 def statement(tree: ast.AST, line: int) -> range:
     """The lines of the smallest statement around a line; of one that holds others, those before them."""
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
-    around = [node for node in nodes if node.lineno <= line <= (node.end_lineno or 0)]
-    own = max(around, key=lambda node: node.lineno)
-    held = [node.lineno for node in nodes if own.lineno < node.lineno <= (own.end_lineno or 0)]
-    return range(own.lineno, max(line, min(held, default=(own.end_lineno or 0) + 1) - 1) + 1)
+    own = max(
+        (node for node in nodes if node.lineno <= line), key=lambda node: (node.lineno, -node.col_offset)
+    )
+    body = getattr(own, "body", None)
+    return range(own.lineno, 1 + max(line, body[0].lineno - 1 if body else own.end_lineno or 0))
 
 
-class Plugin:
-    """Of pytest: tests that are `first` go first, file by file; a `coverage.Coverage` sees what each runs."""
+class Order:
+    """A plugin of pytest: tests that are `first` go first, file by file; `watch` is told which test runs."""
 
-    def __init__(self, files: list[str], first: dict[str, float], watch: Any = None) -> None:
+    def __init__(self, files: list[str], first: set[str], watch: coverage.Coverage | None) -> None:
         self.files, self.first, self.watch = files, first, watch
-        self.seconds: defaultdict[str, float] = defaultdict(float)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:  # noqa: D102
-        def turn(item: pytest.Item) -> tuple[bool, int, float]:
-            seconds = self.first.get(item.nodeid, math.inf)
-            return math.isinf(seconds), self.files.index(item.nodeid.partition("::")[0]), seconds
-
-        items.sort(key=turn)
+        turns = {file: turn for turn, file in enumerate(self.files)}
+        items.sort(key=lambda item: (item.nodeid not in self.first, turns[file_of(item.nodeid)]))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:  # noqa: D102
-        if self.watch:
+        if self.watch is not None:
             self.watch.switch_context(nodeid)
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:  # noqa: D102
-        self.seconds[report.nodeid] += report.duration
+
+def file_of(test: str) -> str:
+    """The file of a test."""
+    return test.partition("::")[0]
 
 
-def run(library: Path, files: list[str], first: dict[str, float], answer: Path | None) -> None:
-    """In a fork: run test files against a library until one fails, write what they ran, and exit as pytest does."""
+def run(library: Path, files: list[str], first: set[str], answer: Path | None) -> None:
+    """In a fork: run files of tests against a library, and exit as pytest does; or write what they ran."""
     os.setsid()
     for output in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
     os.environ |= {"SFUMATO_INSTALLED": str(library), "PYTHONPATH": str(library)}
     sys.path.insert(0, str(library))
-    if answer is None:
-        os._exit(pytest.main([*OPTIONS, *files], [Plugin(files, first)]))
-    watch = coverage.Coverage(data_file=None, source=[str(library)], config_file=False)
-    plugin = Plugin(files, first, watch)
-    with watch.collect():
-        watch.switch_context(files[0])  # of what runs outside of tests
-        status = pytest.main([*OPTIONS, *files], [plugin])
-    data = watch.get_data()
-    ran = {os.path.relpath(path, library): data.contexts_by_lineno(path) for path in data.measured_files()}
-    answer.write_text(json.dumps([ran, plugin.seconds]))
+    watch = None if answer is None else coverage.Coverage(None, source=[str(library)], config_file=False)
+    with nullcontext() if watch is None else watch.collect():
+        status = pytest.main([*OPTIONS, *files], [Order(files, first, watch)])
+    if watch is not None and answer is not None:
+        data = watch.get_data()
+        ran = {
+            os.path.relpath(path, library): data.contexts_by_lineno(path) for path in data.measured_files()
+        }
+        answer.write_text(json.dumps(ran))
     os._exit(status)
 
 
@@ -157,32 +155,36 @@ class Room:
     """Which tests of a room run each line, and copies of the library, one for each process that runs tests."""
 
     def __init__(self, name: str, folder: Path, jobs: int) -> None:
-        globs, tests = ROOMS[name]
+        modules, tests = ROOMS[name]
         self.copies: queue.Queue[Path] = queue.Queue()
         for number in range(jobs):
             self.copies.put(shutil.copytree(ROOT / "src", folder / str(number)))
         self.pool = ThreadPoolExecutor(jobs)
-        self.seconds: dict[str, float] = {}
-        self.tests: dict[tuple[str, int], set[str]] = defaultdict(set)  # by file and line
+        self.seconds: dict[str, float] = {}  # by file of tests
+        self.tests: dict[tuple[str, int], set[str]] = defaultdict(set)  # by module and line
         files = sorted({str(path) for glob in tests.split() for path in Path("tests").glob(glob)})
-        for ran, seconds in self.pool.map(self.watch, files):
-            self.seconds |= seconds
-            for path, lines in ran.items():
-                for line, names in lines.items():
-                    self.tests[path, int(line)] |= set(names)
-        paths = sorted(path.relative_to(ROOT / "src") for path in (ROOT / "src" / "sfumato").glob(globs))
+        for lines in self.pool.map(self.watch, files):
+            for path, line, names in lines:
+                self.tests[path, line] |= names
+        paths = sorted(path.relative_to(ROOT / "src") for path in (ROOT / "src" / "sfumato").glob(modules))
         self.changes = [
             (path, each) for path in paths for each in changes((ROOT / "src" / path).read_bytes())
         ]
 
-    def watch(self, file: str) -> Any:
-        """What each test of a file runs, and how long it takes. Raises SystemExit if one fails."""
-        library = self.copies.get()
+    def watch(self, file: str) -> list[tuple[str, int, set[str]]]:
+        """The lines that a file of tests runs, and the tests that do. Raises SystemExit if one fails."""
+        library, began = self.copies.get(), time.monotonic()
         answer = library / "answer.json"
-        if not passes(3600, library, [file], {}, answer):
+        if not passes(3600, library, [file], set(), answer):
             raise SystemExit(f"{file}: a test fails without a change")
         self.copies.put(library)
-        return json.loads(answer.read_text())
+        self.seconds[file] = time.monotonic() - began
+        # What runs outside of tests has no name, and is of the file.
+        return [
+            (path, int(line), {name or file for name in names})
+            for path, lines in json.loads(answer.read_text()).items()
+            for line, names in lines.items()
+        ]
 
     def life(self, changed: tuple[Path, Change]) -> dict[str, str] | None:
         """A change that no test sees; None for another."""
@@ -192,21 +194,16 @@ class Room:
         source = path.read_bytes()
         line = source.count(b"\n", 0, start) + 1
         ran = set[str]().union(*(self.tests[str(name), each] for each in statement(ast.parse(source), line)))
-        files: dict[str, float] = dict.fromkeys((test.partition("::")[0] for test in ran), 0.0)
-        for test, seconds in self.seconds.items():
-            if (file := test.partition("::")[0]) in files:
-                files[file] += seconds
+        files = sorted({file_of(test) for test in ran}, key=self.seconds.__getitem__)
         path.write_bytes(source[:start] + text.encode() + source[end:])
         os.utime(path, (start, start))  # another time than before: Python compiles it again
-        first = {test: self.seconds.get(test, 0.0) for test in ran}
         # What runs for ten times as long never ends, and counts as seen.
-        lives = not files or passes(
-            60 + 10 * sum(files.values()), library, sorted(files, key=files.__getitem__), first, None
-        )
+        limit = 60 + 10 * sum(self.seconds[file] for file in files)
+        lives = not files or passes(limit, library, files, ran, None)
         path.write_bytes(source)
         self.copies.put(library)
         change = f"{source[start:end].decode()!r} -> {text!r}"
-        return {"at": f"{name}:{line}", "change": change, "run": str(len(ran))} if lives else None
+        return {"at": f"{name}:{line}", "change": change, "tests": str(len(ran))} if lives else None
 
 
 def main() -> None:
@@ -228,17 +225,12 @@ def main() -> None:
             for life in filter(None, room.pool.map(room.life, chosen)):
                 lives.append(life)
                 print("LIVES", *life.values(), flush=True)
-            seen = len(chosen) - len(lives)
+            seen, seconds = len(chosen) - len(lives), round(time.monotonic() - began)
             interval = scipy.stats.binomtest(seen, len(chosen)).proportion_ci(method="wilson")
-            record = {
-                "changes": len(room.changes),
-                "tried": len(chosen),
-                "seen": seen,
-                "interval": interval,
-                "seed": seed,
-            }
-            record["seconds"] = round(time.monotonic() - began)
-            print(json.dumps({"room": asked.room} | record | {"lives": lives}), flush=True)
+            about = {"room": asked.room, "seed": seed, "changes": len(room.changes), "tried": len(chosen)}
+            print(
+                json.dumps({**about, "seen": seen, "interval": interval, "seconds": seconds, "lives": lives})
+            )
 
 
 if __name__ == "__main__":
