@@ -3,8 +3,8 @@
 python studies/mutations.py dp --sample 60 --seed 1 2
 
 The tests of a room run once under `coverage`, a file a process. Each change is then made in a copy of the library, and
-the files of tests that ran its statement run until a test fails, the quickest first: the tests that ran it, then the
-others, which share fixtures with them. A change of what no test runs lives at once. Some changes change nothing.
+the tests that ran its statement run until one fails, those of the quickest file first; all of a file whose fixtures
+ran it. A change of what no test runs lives at once. Some changes change nothing.
 """
 
 import argparse
@@ -29,11 +29,12 @@ from pathlib import Path
 from typing import Any
 
 import coverage
+import hypothesis
 import pytest
 import scipy.stats
 
 ROOT = Path(__file__).resolve().parents[1]
-LIBRARIES = ("torch", "sklearn.linear_model", "hypothesis", "ray")  # what tests import
+LIBRARIES = ("torch", "sklearn.linear_model", "ray")  # what tests import
 OPTIONS = ("-x", "-q", "-n0", "-p", "no:cacheprovider", "-W", "ignore:Module already imported")
 # The files of each room, and the tests that speak for them.
 ROOMS = {
@@ -41,7 +42,7 @@ ROOMS = {
     "wire": ("wire/*.py", "wire/test_*.py"),
     "choice": ("study/choose/*.py", "study/test_*.py studies/test_results_page.py cli/test_card.py"),
     "access": ("serve/http/routes.py", "serve/test_app.py"),
-    "ledger": ("device/ledger/*.py", "device/test_*.py"),
+    "ledger": ("device/ledger/*.py", "device/test_*.py cli/test_ledger.py"),
     "attack": ("attack/*.py", "attack/test_*.py audits/test_folder_naming.py study/test_values.py"),
     "protect": ("protect/*.py", "protect/test_*.py"),
 }
@@ -100,20 +101,28 @@ def statement(tree: ast.AST, line: int) -> range:
     return range(own.lineno, 1 + max(line, body[0].lineno - 1 if body else own.end_lineno or 0))
 
 
-class Order:
-    """A plugin of pytest: tests that are `first` go first, file by file; `watch` is told which test runs."""
+class Chosen:
+    """A plugin of pytest: of some files it runs the tests that are `ran`, or all of a file that is; `watch` sees them."""
 
-    def __init__(self, files: list[str], first: set[str], watch: coverage.Coverage | None) -> None:
-        self.files, self.first, self.watch = files, first, watch
+    def __init__(self, files: list[str], ran: set[str], watch: coverage.Coverage | None) -> None:
+        self.files, self.ran, self.watch = files, ran, watch
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:  # noqa: D102
-        turns = {file: turn for turn, file in enumerate(self.files)}
-        items.sort(key=lambda item: (item.nodeid not in self.first, turns[file_of(item.nodeid)]))
+        if self.watch is None:
+            kept = [item for item in items if {item.nodeid, file_of(item.nodeid)} & self.ran]
+            kept.sort(key=lambda item: (item.nodeid not in self.ran, self.files.index(file_of(item.nodeid))))
+            items[:] = kept
 
-    def pytest_runtest_logstart(self, nodeid: str) -> None:  # noqa: D102
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:  # noqa: D102
         if self.watch is not None:
-            self.watch.switch_context(nodeid)
+            self.watch.switch_context(item.nodeid)
+        try:
+            return (yield)
+        finally:
+            if self.watch is not None:
+                self.watch.switch_context("")
 
 
 def file_of(test: str) -> str:
@@ -121,16 +130,16 @@ def file_of(test: str) -> str:
     return test.partition("::")[0]
 
 
-def run(library: Path, files: list[str], first: set[str], answer: Path | None) -> None:
+def run(library: Path, files: list[str], ran: set[str], answer: Path | None) -> None:
     """In a fork: run files of tests against a library, and exit as pytest does; or write what they ran."""
-    os.setsid()
+    os.setpgrp()
     for output in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
     os.environ |= {"SFUMATO_INSTALLED": str(library), "PYTHONPATH": str(library)}
     sys.path.insert(0, str(library))
     watch = None if answer is None else coverage.Coverage(None, source=[str(library)], config_file=False)
     with nullcontext() if watch is None else watch.collect():
-        status = pytest.main([*OPTIONS, *files], [Order(files, first, watch)])
+        status = pytest.main([*OPTIONS, *files], [Chosen(files, ran, watch)])
     if watch is not None and answer is not None:
         data = watch.get_data()
         ran = {
@@ -179,7 +188,7 @@ class Room:
             raise SystemExit(f"{file}: a test fails without a change")
         self.copies.put(library)
         self.seconds[file] = time.monotonic() - began
-        # What runs outside of tests has no name, and is of the file.
+        # What runs outside of a test's own call, as fixtures do, has no name, and is of the file.
         return [
             (path, int(line), {name or file for name in names})
             for path, lines in json.loads(answer.read_text()).items()
@@ -217,6 +226,9 @@ def main() -> None:
     os.chdir(ROOT)
     for name in LIBRARIES:
         importlib.import_module(name)  # once, before all forks
+    # The same draws in every run, however busy the machine is.
+    hypothesis.settings.register_profile("mutations", deadline=None, derandomize=True)
+    hypothesis.settings.load_profile("mutations")
     with tempfile.TemporaryDirectory() as folder:
         room = Room(asked.room, Path(folder).resolve(), asked.jobs)
         for seed in asked.seed:
