@@ -36,6 +36,7 @@ import scipy.stats
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = ("torch", "sklearn.linear_model", "ray")  # what tests import
 OPTIONS = ("-x", "-q", "-n0", "-p", "no:cacheprovider", "-W", "ignore:Module already imported")
+_AUDITS = "audits/test_folder_naming.py audits/test_gallery.py audits/test_update.py audits/test_vectors.py"
 # The files of each room, and the tests that speak for them.
 ROOMS = {
     "dp": ("dp/**/*.py", "dp/test_*.py"),
@@ -43,7 +44,7 @@ ROOMS = {
     "choice": ("study/choose/*.py", "study/test_*.py studies/test_results_page.py cli/test_card.py"),
     "access": ("serve/http/routes.py", "serve/test_app.py"),
     "ledger": ("device/ledger/*.py", "device/test_*.py cli/test_ledger.py"),
-    "attack": ("attack/*.py", "attack/test_*.py audits/test_folder_naming.py study/test_values.py"),
+    "attack": ("attack/*.py", f"attack/test_*.py {_AUDITS} study/test_values.py study/test_many.py"),
     "protect": ("protect/*.py", "protect/test_*.py"),
 }
 _PAIRS = "< <=, <= <, > >=, >= >, == !=, != ==, and or, or and, + -, - +, * /, / *, // *, % *, ** *"

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from scipy import optimize, stats
+from scipy.spatial import distance
 from sklearn.metrics import roc_curve
 from torch import Tensor
 
@@ -136,6 +138,63 @@ def test_the_equal_error_is_that_of_the_curve_of_scikit_learn():
     crossing = np.abs(1 - accepted - alarms).argmin()
     assert sets._verify(fit)[1] == pytest.approx(alarms[crossing], abs=0.005)
     assert sets._verify(np.zeros_like(fit))[1] == 0.5  # nothing is told apart
+
+
+# The scores of each adversary, person by person
+
+
+@pytest.fixture
+def panels() -> sets.Panels:
+    """Two panels of three people, of each of whom four releases are known and six are named."""
+    draw = np.random.default_rng(0)
+    middles = draw.normal(0, 2, (2, 3, 1, 5))
+    gallery, probes = (middles + draw.normal(0, 1 + np.arange(5) / 5, (2, 3, n, 5)) for n in (4, 6))
+    others = draw.normal(0, 2, (7, 1, 5)) + draw.normal(0, 1 + np.arange(5) / 5, (7, 4, 5))
+    shown = (each.astype(np.float32) for each in (gallery, probes, others.reshape(28, 5)))
+    return sets.Panels(*shown, np.arange(7).repeat(4))
+
+
+def inner(rows: np.ndarray) -> np.ndarray:
+    return (rows - rows.mean(-2, keepdims=True)).reshape(-1, rows.shape[-1])
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_means_of_sets_are_compared_by_mahalanobis_distance(panels: sets.Panels, others: bool):
+    apart = sets._inner_of_others(panels) if others else None
+    found = sets.by_whitened_means(panels, panels.gallery, inner=apart)(2)
+    for panel in range(2):
+        rows = inner(panels.others.reshape(7, 4, 5)) if others else inner(panels.gallery[panel])
+        covariance = rows.T @ rows / len(rows)
+        precision = np.linalg.inv(covariance + 1e-3 * covariance.trace() / 5 * np.eye(5))
+        means = panels.probes[panel].reshape(9, 2, 5).mean(1)
+        known = panels.gallery[panel].mean(1)
+        expected = distance.cdist(means, known, "mahalanobis", VI=precision) ** 2
+        centred = found[panel].reshape(9, 3) + expected
+        np.testing.assert_allclose(centred, 0, atol=0.01)
+
+
+def test_variances_name_by_normal_densities_of_each_number(panels: sets.Panels):
+    found = sets.by_variances(panels)(panels.gallery)(3)
+    common = (inner(panels.others.reshape(7, 4, 5)) ** 2).mean(0)
+    for panel in range(2):
+        known = panels.gallery[panel].astype(np.float64)
+        variances = (common + 4 * known.var(1)) / 4 * (1 + 1 / 4)  # one of theirs and three of their own
+        law = stats.norm(known.mean(1), np.sqrt(variances))
+        single = law.logpdf(panels.probes[panel].reshape(18, 1, 5)).sum(-1)
+        expected = single.reshape(6, 3, 3).sum(1)
+        scores = found[panel].reshape(6, 3)
+        np.testing.assert_allclose(scores - scores[:, :1], expected - expected[:, :1], atol=1e-3)
+
+
+def test_regressions_are_near_the_least_loss_of_their_panel(panels: sets.Panels):
+    x = panels.gallery.reshape(2, 12, 5)
+    for rows, weights in zip(x, sets.regress(x, panels.own, 3), strict=True):
+
+        def loss(flat: np.ndarray, rows: np.ndarray = rows) -> float:
+            logs = sets.log_softmax(rows @ flat.reshape(5, 3))
+            return -logs[np.arange(12), panels.own].mean() + 0.03 / 2 * (flat**2).sum()
+
+        assert loss(weights.ravel()) < 1.1 * optimize.minimize(loss, np.zeros(15)).fun
 
 
 # The table of few outputs, against exact enumeration of small random channels

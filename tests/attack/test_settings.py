@@ -1,6 +1,7 @@
 """Settings of adversaries that cannot work are refused by name."""
 
 import math
+import re
 from functools import partial
 
 import pytest
@@ -41,7 +42,7 @@ face = partial(AdversaryConfig, recogniser="mobile-face-net", **FILES)
         (undo.RestorationConfig, {"network": "unett"}, "did you mean 'unet'"),
         (undo.RestorationConfig, {"steps": 0}, "steps=0: at least 1"),
         (undo.InversionConfig, {"learning_rate": math.inf}, "learning_rate=inf: above 0"),
-        (undo.InversionConfig, {"width": 0}, "width=0: at least 1"),
+        *((undo.InversionConfig, {each: 0}, f"{each}=0: at least 1") for each in ("steps", "batch", "width")),
         (AdversaryConfig, {"recogniser": "mobile-facenet"}, "did you mean 'mobile-face-net'"),
         (AdversaryConfig, {"steps": 0}, "steps=0: at least 1"),
         (AdversaryConfig, {"adaptive_steps": -1}, "adaptive_steps=-1: at least 0"),
@@ -57,6 +58,8 @@ face = partial(AdversaryConfig, recogniser="mobile-face-net", **FILES)
 def test_settings_that_cannot_work_are_named(make, settings: dict, message: str):
     with pytest.raises(ConfigError, match=message):
         make(**settings)
+    if least := re.fullmatch(r"(\w+)=.*: at least (\d)", message):
+        assert make(**{**settings, least[1]: int(least[2])})  # that is enough
 
 
 def test_a_face_network_may_stay_as_it_was_published_and_any_may_go_without_adapting():
