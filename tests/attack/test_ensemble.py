@@ -1,9 +1,10 @@
 """All adversaries on one gallery: one, or a sum of several, chosen by people whom they do not name."""
 
+import pytest
 import torch
 from torch import Tensor
 
-from sfumato.attack.ensemble import choose, standardise
+from sfumato.attack.ensemble import Gallery, by_sets, choose, standardise
 from sfumato.attack.reidentify import Guesses
 
 
@@ -88,3 +89,39 @@ def test_similarities_of_any_scale_are_of_one_and_equal_ones_tell_nobody_apart()
     torch.testing.assert_close(plain.mean(1), torch.zeros(4).double())
     torch.testing.assert_close(plain.std(1, correction=0), torch.ones(4).double())
     assert standardise(torch.full((2, 5), 0.1)).tolist() == [[0.0] * 5] * 2
+
+
+def test_people_are_named_by_the_sum_over_their_releases_and_ties_share():
+    """Each has exactly the two releases of a set: no draw decides."""
+    truth = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4])  # the last has one release, and is not looked for
+    similarities = torch.randn(9, 5, generator=torch.Generator().manual_seed(1)) + torch.eye(5)[truth]
+    similarities[2:4, :2] = 9.0  # persons 0 and 1 are as likely
+    sums = similarities[:8].view(4, 2, 5).sum(1)
+    expected = (sums.argmax(1) == torch.arange(4)).double()
+    expected[1] = 0.5
+    assert 0 < expected[[0, 2, 3]].sum() < 3
+    assert torch.equal(by_sets(similarities, truth, 2, seed=0), expected)
+    assert by_sets(similarities[2:], truth[2:], 2, seed=0) is None  # three are too few
+
+
+@pytest.mark.parametrize(
+    ("noisy", "most", "photographs", "copies"),
+    [
+        (True, 14, 7, 2),
+        (True, 13, 7, 1),
+        (True, 99, 7, 5),
+        (False, 99, 7, 1),
+        (True, 5, 5, 1),
+        (True, 4, 0, 4),
+    ],
+)
+def test_as_many_releases_of_others_are_learned_from_as_are_allowed(noisy, most, photographs, copies):
+    """Two people, of two and of five photographs; by this seed the second comes first."""
+    images, who = torch.arange(7).view(7, 1, 1, 1), torch.tensor([5, 5, 8, 8, 8, 8, 8])
+    gallery = Gallery(
+        **{"known": images, "names": who, "asked": images, "others": images, "of_others": who, "seed": 1},
+        **{"release": lambda shown, stream, number: (shown, number), "noisy": noisy, "images": True},
+    )
+    released, people = gallery.learn_from(most=most, copies=5)
+    assert (len(people), [len(shown) for shown, _ in released]) == (photographs, [photographs] * copies)
+    assert [number for _, number in released] == list(range(copies))
