@@ -1,11 +1,14 @@
 """All adversaries on one gallery: one, or a sum of several, chosen by people whom they do not name."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import Tensor
 
-from sfumato.attack.ensemble import Gallery, by_sets, choose, standardise
+from sfumato.attack.ensemble import GALLERY, PROBES, Gallery, by_sets, by_values, choose, standardise
 from sfumato.attack.reidentify import Guesses
+from sfumato.attack.sets import by_table
 
 
 def test_each_half_of_the_people_is_named_by_the_adversary_whom_the_other_half_chose():
@@ -125,3 +128,34 @@ def test_as_many_releases_of_others_are_learned_from_as_are_allowed(noisy, most,
     released, people = gallery.learn_from(most=most, copies=5)
     assert (len(people), [len(shown) for shown, _ in released]) == (photographs, [photographs] * copies)
     assert [number for _, number in released] == list(range(copies))
+
+
+def test_a_table_of_few_outputs_counts_eight_releases_of_each_photograph():
+    """Two bits of a person's number, each flipped once in five times."""
+
+    def release(shown: Tensor, stream: int, number: int) -> SimpleNamespace:
+        draw = torch.Generator().manual_seed(100 * stream + number)
+        flips = torch.rand(len(shown), 2, generator=draw) < 0.2
+        bits = ((shown.flatten()[:, None] >> torch.arange(2)) % 2).bool() ^ flips
+        return SimpleNamespace(vectors=lambda: bits.float())
+
+    who = torch.arange(4).repeat_interleave(5)
+    shown = who.view(-1, 1, 1, 1)
+    gallery = Gallery(
+        **{"known": shown, "names": who, "asked": shown, "others": shown, "of_others": who},
+        **{"release": release, "noisy": True, "images": False},
+    )
+    made, many = (
+        by_values(gallery, lambda _: {"": lambda sent: sent.vectors()}, copies=2, outputs=outputs)
+        for outputs in (4, 5000)
+    )
+    known, asked = (
+        torch.stack([release(shown, stream, number).vectors() for number in range(8)])
+        for stream in (GALLERY, PROBES)
+    )
+    expected = by_table(known, who, asked, who[:1].expand(len(who)))
+    assert made.table is not None
+    assert made.table.right.tolist() == expected.right.tolist()
+    assert [each.classifier for each in made.guesses].index("table") == len(made.guesses) - 1
+    assert torch.equal(made.guesses[-1].similarities, torch.from_numpy(expected.log_posteriors[0]))
+    assert many.table is None

@@ -8,7 +8,7 @@ from scipy.spatial import distance
 from sklearn.metrics import roc_curve
 from torch import Tensor
 
-from sfumato.attack import sets
+from sfumato.attack import set_network, sets
 from sfumato.attack.sets import Table, by_table
 from sfumato.errors import DataError
 
@@ -184,6 +184,21 @@ def test_variances_name_by_normal_densities_of_each_number(panels: sets.Panels):
         expected = single.reshape(6, 3, 3).sum(1)
         scores = found[panel].reshape(6, 3)
         np.testing.assert_allclose(scores - scores[:, :1], expected - expected[:, :1], atol=1e-3)
+
+
+@pytest.mark.parametrize(("width", "pairs"), [(1, False), (2, True)])
+def test_products_are_tried_where_there_are_two_numbers(panels: sets.Panels, width: int, pairs: bool):
+    names = dict(sets.adversaries(panels.of(lambda rows: rows[..., :width]), ""))
+    assert ("logistic regression of products" in names) == pairs
+
+
+def test_the_releases_of_a_person_are_split_into_two_sides():
+    people = torch.tensor([4, 7, 4, 4, 9, 7, 4, 4])  # the one of person 9 is left out
+    sides = set_network._two_sides(people, torch.Generator().manual_seed(0))
+    assert sides.shape == (2, 2, 3)
+    for who, first, second in zip((4, 7), *sides.tolist(), strict=True):
+        assert not {*first} & {*second}
+        assert {*first, *second} == {*(people == who).nonzero().flatten().tolist()}
 
 
 def test_regressions_are_near_the_least_loss_of_their_panel(panels: sets.Panels):
