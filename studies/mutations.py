@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import pairwise
@@ -34,6 +34,8 @@ import pytest
 import scipy.stats
 
 ROOT = Path(__file__).resolve().parents[1]
+SOURCE, TESTS = ROOT / "src", Path("tests")
+LINES = "lines.json"  # in a copy of the library: which tests ran them
 LIBRARIES = ("torch", "sklearn.linear_model", "ray")  # what tests import
 OPTIONS = ("-x", "-q", "-n0", "-p", "no:cacheprovider", "-W", "ignore:Module already imported")
 _AUDITS = "audits/test_folder_naming.py audits/test_gallery.py audits/test_update.py audits/test_vectors.py"
@@ -95,35 +97,30 @@ def changes(source: bytes) -> Iterator[Change]:
 def statement(tree: ast.AST, line: int) -> range:
     """The lines of the smallest statement around a line; of one that holds others, those before them."""
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
-    own = max(
-        (node for node in nodes if node.lineno <= line), key=lambda node: (node.lineno, -node.col_offset)
-    )
+    own = max((node for node in nodes if node.lineno <= line), key=lambda node: node.lineno)
     body = getattr(own, "body", None)
     return range(own.lineno, 1 + max(line, body[0].lineno - 1 if body else own.end_lineno or 0))
 
 
 class Chosen:
-    """A plugin of pytest: of some files it runs the tests that are `ran`, or all of a file that is; `watch` sees them."""
+    """A plugin of pytest: it runs the tests that are among `ran`, or whose file is, or all; `name` is told which."""
 
-    def __init__(self, files: list[str], ran: set[str], watch: coverage.Coverage | None) -> None:
-        self.files, self.ran, self.watch = files, ran, watch
+    def __init__(self, files: list[str], ran: set[str], name: Callable[[str], Any]) -> None:
+        self.files, self.ran, self.name = files, ran, name
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:  # noqa: D102
-        if self.watch is None:
-            kept = [item for item in items if {item.nodeid, file_of(item.nodeid)} & self.ran]
-            kept.sort(key=lambda item: (item.nodeid not in self.ran, self.files.index(file_of(item.nodeid))))
-            items[:] = kept
+        if self.ran:
+            items[:] = [item for item in items if {item.nodeid, file_of(item.nodeid)} & self.ran]
+            items.sort(key=lambda item: (item.nodeid not in self.ran, self.files.index(file_of(item.nodeid))))
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:  # noqa: D102
-        if self.watch is not None:
-            self.watch.switch_context(item.nodeid)
-        try:
-            return (yield)
-        finally:
-            if self.watch is not None:
-                self.watch.switch_context("")
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> None:  # noqa: D102
+        self.name(item.nodeid)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> None:  # noqa: D102
+        self.name("")
 
 
 def file_of(test: str) -> str:
@@ -131,22 +128,25 @@ def file_of(test: str) -> str:
     return test.partition("::")[0]
 
 
-def run(library: Path, files: list[str], ran: set[str], answer: Path | None) -> None:
-    """In a fork: run files of tests against a library, and exit as pytest does; or write what they ran."""
+def run(library: Path, files: list[str], ran: set[str]) -> None:
+    """In a fork: run the tests of files that are `ran` against a library; or all, and write which lines they run."""
     os.setpgrp()
     for output in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
     os.environ |= {"SFUMATO_INSTALLED": str(library), "PYTHONPATH": str(library)}
     sys.path.insert(0, str(library))
-    watch = None if answer is None else coverage.Coverage(None, source=[str(library)], config_file=False)
-    with nullcontext() if watch is None else watch.collect():
-        status = pytest.main([*OPTIONS, *files], [Chosen(files, ran, watch)])
-    if watch is not None and answer is not None:
+    watch = coverage.Coverage(None, source=[str(library)], config_file=False)
+    with nullcontext() if ran else watch.collect():
+        name = str if ran else watch.switch_context
+        status = pytest.main([*OPTIONS, *files], [Chosen(files, ran, name)])
+    if not ran:
         data = watch.get_data()
-        ran = {
-            os.path.relpath(path, library): data.contexts_by_lineno(path) for path in data.measured_files()
-        }
-        answer.write_text(json.dumps(ran))
+        lines = [
+            (os.path.relpath(path, library), line, names)
+            for path in data.measured_files()
+            for line, names in data.contexts_by_lineno(path).items()
+        ]
+        (library / LINES).write_text(json.dumps(lines))
     os._exit(status)
 
 
@@ -168,33 +168,28 @@ class Room:
         modules, tests = ROOMS[name]
         self.copies: queue.Queue[Path] = queue.Queue()
         for number in range(jobs):
-            self.copies.put(shutil.copytree(ROOT / "src", folder / str(number)))
+            self.copies.put(shutil.copytree(SOURCE, folder / str(number)))
         self.pool = ThreadPoolExecutor(jobs)
         self.seconds: dict[str, float] = {}  # by file of tests
         self.tests: dict[tuple[str, int], set[str]] = defaultdict(set)  # by module and line
-        files = sorted({str(path) for glob in tests.split() for path in Path("tests").glob(glob)})
-        for lines in self.pool.map(self.watch, files):
-            for path, line, names in lines:
-                self.tests[path, line] |= names
-        paths = sorted(path.relative_to(ROOT / "src") for path in (ROOT / "src" / "sfumato").glob(modules))
-        self.changes = [
-            (path, each) for path in paths for each in changes((ROOT / "src" / path).read_bytes())
-        ]
+        list(
+            self.pool.map(
+                self.watch, sorted(str(path) for glob in tests.split() for path in TESTS.glob(glob))
+            )
+        )
+        paths = sorted(path.relative_to(SOURCE) for path in SOURCE.glob(f"sfumato/{modules}"))
+        self.changes = [(path, each) for path in paths for each in changes((SOURCE / path).read_bytes())]
 
-    def watch(self, file: str) -> list[tuple[str, int, set[str]]]:
-        """The lines that a file of tests runs, and the tests that do. Raises SystemExit if one fails."""
+    def watch(self, file: str) -> None:
+        """Which lines the tests of a file run. Raises SystemExit if one fails."""
         library, began = self.copies.get(), time.monotonic()
-        answer = library / "answer.json"
-        if not passes(3600, library, [file], set(), answer):
+        if not passes(3600, library, [file], set()):
             raise SystemExit(f"{file}: a test fails without a change")
-        self.copies.put(library)
         self.seconds[file] = time.monotonic() - began
-        # What runs outside of a test's own call, as fixtures do, has no name, and is of the file.
-        return [
-            (path, int(line), {name or file for name in names})
-            for path, lines in json.loads(answer.read_text()).items()
-            for line, names in lines.items()
-        ]
+        for path, line, names in json.loads((library / LINES).read_text()):
+            # What runs outside of a test's own call, as fixtures do, has no name, and is of the file.
+            self.tests[path, line] |= {name or file for name in names}
+        self.copies.put(library)
 
     def life(self, changed: tuple[Path, Change]) -> dict[str, str] | None:
         """A change that no test sees; None for another."""
@@ -209,7 +204,7 @@ class Room:
         os.utime(path, (start, start))  # another time than before: Python compiles it again
         # What runs for ten times as long never ends, and counts as seen.
         limit = 60 + 10 * sum(self.seconds[file] for file in files)
-        lives = not files or passes(limit, library, files, ran, None)
+        lives = not files or passes(limit, library, files, ran)
         path.write_bytes(source)
         self.copies.put(library)
         change = f"{source[start:end].decode()!r} -> {text!r}"
@@ -240,10 +235,9 @@ def main() -> None:
                 print("LIVES", *life.values(), flush=True)
             seen, seconds = len(chosen) - len(lives), round(time.monotonic() - began)
             interval = scipy.stats.binomtest(seen, len(chosen)).proportion_ci(method="wilson")
-            about = {"room": asked.room, "seed": seed, "changes": len(room.changes), "tried": len(chosen)}
-            print(
-                json.dumps({**about, "seen": seen, "interval": interval, "seconds": seconds, "lives": lives})
-            )
+            record = {"changes": len(room.changes), "tried": len(chosen), "seen": seen, "interval": interval}
+            record |= {"seed": seed, "seconds": seconds, "lives": lives}
+            print(json.dumps({asked.room: record}))
 
 
 if __name__ == "__main__":
