@@ -662,3 +662,32 @@ def test_in_folds_people_stand_beside_each_other_and_guess_among_those_of_their_
     assert hits.by_counting(3) == pytest.approx(6 / 200)  # three of each fold
     lines = Results(study, records).advice.sentences
     assert any(line.startswith("People took turns as test people, in 2 folds") for line in lines)
+
+
+def test_two_releases_that_nobody_measured_are_said_to_be_unknown_however_safe_one_is():
+    study = small_study("blur:radius=3", recommend={"reidentification_at_most": 0.1, "releases": 2})
+    advice = Results(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]).advice
+    assert advice.headline.endswith("at or under 10.0% from 2 releases")
+    assert recommend._UNKNOWN in advice.sentences
+    assert "What would show it" not in " ".join(advice.sentences)  # for one release it is shown
+
+
+def test_a_number_of_people_whom_guessing_names_proves_nothing():
+    proof = proved_record(
+        "code:bits=2", {"candidates": 4, "at_most": 1.0}, {"candidates": 100, "at_most": 0.04}
+    )
+    (record,) = synthetic.typed([proof])
+    assert "one of 100 equally likely people with a chance of at most 4%" in recommend.describe_proof(
+        record.result
+    )
+
+
+def test_the_people_of_a_study_are_those_of_its_largest_attack():
+    fewer = synthetic.attack("blur:radius=3", STATIC, 0.02)
+    fewer["result"] |= {"people": [1] * 400, "probes": 400}
+    for score in fewer["result"]["scores"]:
+        score["hits"] = score["hits"][:400]
+    records = [each for each in found("blur:radius=3", 0.9, 0.02, 0.05) if each.cell.attack != STATIC]
+    records += synthetic.typed([fewer])
+    advice = Results(small_study("blur:radius=3"), [*CLEAR, *records]).advice
+    assert "the upper end for all adversaries and 500 people is" in " ".join(advice.sentences)
