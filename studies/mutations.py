@@ -28,7 +28,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import coverage
 import hypothesis
 import pytest
 import scipy.stats
@@ -130,6 +129,8 @@ def file_of(test: str) -> str:
 
 def run(library: Path, files: list[str], ran: set[str]) -> None:
     """In a fork: run the tests of files that are `ran` against a library; or all, and write which lines they run."""
+    import coverage  # what tests of this file do without
+
     os.setpgrp()
     for output in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)

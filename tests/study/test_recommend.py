@@ -691,3 +691,15 @@ def test_the_people_of_a_study_are_those_of_its_largest_attack():
     records += synthetic.typed([fewer])
     advice = Results(small_study("blur:radius=3"), [*CLEAR, *records]).advice
     assert "the upper end for all adversaries and 500 people is" in " ".join(advice.sentences)
+
+
+@pytest.mark.parametrize("spec", ["code:bits=2", "code:bits=2,flip=0.1"])
+@pytest.mark.parametrize("outputs", [3, 4])
+def test_sequences_of_two_releases_are_as_many_as_outputs_squared(outputs: int, spec: str):
+    """Nine name at most 9% of 100 people, and sixteen more than is accepted, but for a table."""
+    study = small_study(spec, recommend={"reidentification_at_most": 0.1, "releases": 2})
+    proof = synthetic.proved(spec, outputs=outputs, people=100)
+    records = [*CLEAR, *found(spec, 0.9, 0.02, 0.05), *synthetic.typed([proof])]
+    advice = Results(study, records).advice
+    assert (advice.setting is not None) == (outputs == 3 or "flip" not in spec)
+    assert advice.by_table == (outputs == 4 and "flip" not in spec)
