@@ -325,7 +325,7 @@ def _ranks_in_numbers(ranked: "Ranked", accuracies: dict[str, float]) -> dict[st
         "nearest_neighbour_chance": ranked.chance,
         "proved": ranked.proved,
         "proved_of_many": ranked.proved_of_many,
-        "named": ranked.named and dict(zip(("on_average", "worst_person"), ranked.named, strict=True)),
+        "named": ranked.named and dict(zip(("on_average", "surest_hundredth"), ranked.named, strict=True)),
         "beyond_a_tenth_if_normal": ranked.if_normal,
     }
 
@@ -350,7 +350,7 @@ def _print_ranks(found: "list[Ranked]", kept: list[dict[str, float]], releases: 
             f"{100 * nearest:.1f}",
             f"{worst.mean:.2f} ({worst.deviation:.2f})",
             f"{100 * worst.beyond_a_tenth:.1f}; if normal {100 * each.if_normal:.1f}",
-            f"{100 * each.named[0]:.1f}; worst person {100 * each.named[1]:.1f}" if each.named else "–",
+            f"{100 * each.named[0]:.1f}; surest 1% {100 * each.named[1]:.1f}" if each.named else "–",
         )
     print_table(table)
     first = next(iter(found[0].adversaries.values()))
