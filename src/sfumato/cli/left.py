@@ -13,6 +13,7 @@ LEFT = {
     "audit folder --originals": "`sfumato assess images ORIGINALS RELEASED`",
     "audit gallery --public": "noise on the device, in the spec of `sfumato enrol --with SPEC`,",
     "audit gallery --epsilon": "noise on the device, in the spec of `sfumato enrol --with SPEC`,",
+    "audit protection --one-run": "`sfumato audit protection SPEC --trials N`",
     "audit update --search-steps": "`sfumato audit update --set steps=N`, or `--search none` for no search",
     "convert": "part of the options that read weights, which take the published file",
     "enroll": "`sfumato enrol`",

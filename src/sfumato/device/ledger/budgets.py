@@ -245,11 +245,12 @@ _WORDS = {
 NO_LIMIT = Budget(definition="releases", amount=math.inf, words="none")
 
 _MOST = 1e18  # the largest number of a budget: later arithmetic cannot overflow
-PERIODS = {"day": 86_400.0, "week": 604_800.0, "month": 2_592_000.0, "year": 31_536_000.0, "ever": math.inf}
+PERIODS = {"day": 86_400.0, "week": 604_800.0, "month": 2_592_000.0}
+PERIODS |= {"quarter": 7_884_000.0, "year": 31_536_000.0, "ever": math.inf}
 _FORMS = (
     "write epsilon=10, epsilon=10,delta=1e-6, mu=2 or rho=1, followed by pixels=4 for 4 pixels; or "
-    "bits=64, or releases=5; or naming=1%,of=1000, followed by per=day, week, month or year, and "
-    "assuming=none, shuffled or exchangeable"
+    "bits=64, or releases=5; or naming=1%,of=1000, followed by per=day, week, month, quarter or "
+    "year, and assuming=none, chain, shuffled or exchangeable"
 )
 
 

@@ -14,9 +14,9 @@ import re
 import shlex
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -26,9 +26,10 @@ import platformdirs
 from sfumato.base import databases
 from sfumato.base.alike import look
 from sfumato.base.databases import snapshot, transaction
-from sfumato.device.ledger import charging, tables, witness
+from sfumato.device.ledger import charging, shares, tables, witness
 from sfumato.device.ledger.budgets import NO_LIMIT, Budget
 from sfumato.device.ledger.charging import Charge, Charged, NearCopies
+from sfumato.device.ledger.shares import Plan, Prepared
 from sfumato.device.ledger.tables import MARKS, DamagedError, person_of, scope_of, service_name
 from sfumato.dp import naming
 from sfumato.dp.naming import Assumption, Naming
@@ -214,6 +215,24 @@ class Ledger(AbstractContextManager["Ledger"]):
             charged = charging.charge(self._database, charges, option=self._option)
         self._testify()
         return charged
+
+    def gather(self, service: str, classifier: str, answers: Mapping[bytes, str | None]) -> None:
+        """Keep answers of a classifier, by image, for its next histogram: see sfumato.device.ledger.shares."""
+        with self._changing():
+            shares.gather(self._database, service_name(service), classifier, answers)
+
+    def prepare_shares(self, plan: Plan, *, person: str | None = None) -> Prepared:
+        """Charge the histogram or alarm of a period before it leaves: see sfumato.device.ledger.shares."""
+        plan = replace(plan, service=service_name(plan.service))
+        with self._changing():
+            prepared = shares.prepare(self._database, plan, person=person, option=self._option)
+        self._testify()
+        return prepared
+
+    def note_sent(self, prepared: Prepared) -> None:
+        """Record that the service has it: it is not sent again."""
+        with self._changing():
+            shares.note_sent(self._database, prepared.number)
 
     def find_releases(self, images: Sequence[bytes], spec: str) -> dict[bytes, bytes]:
         """Map digests of images to their stored random releases by a spec, see tables.protection_key."""

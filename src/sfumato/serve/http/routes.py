@@ -317,6 +317,31 @@ async def forget_example(key: Writer, service: Serving, classifier: Id, example:
     return await in_thread(lambda: service.store.forget_example(key.tenant, classifier, example, by=key))
 
 
+# How often devices saw each answer in a period, for statistics: see sfumato.dp.naming.period
+
+
+@router.post(
+    "/v1/classifiers/{classifier}/shares/{share}",
+    status_code=204,
+    openapi_extra=json_body(messages.Shares),
+)
+async def share(key: Writer, service: Serving, classifier: Id, share: Id, request: Request) -> None:
+    """Keep the histogram of a device's answers in a period, or an alarm, under an id that it drew.
+
+    Needs the role `write`. What is sent again under its id is kept once. It is forgotten with its classifier,
+    or with a class that it names. Errors: 404 if you have no such classifier; 422 if it is no histogram, or
+    names a class that the classifier lacks.
+    """
+    sent = await receive_json(messages.Shares, request, service)
+    await in_thread(lambda: service.store.share(key.tenant, classifier, share, sent, by=key))
+
+
+@router.get("/v1/classifiers/{classifier}/shares")
+async def list_shares(key: Admin, service: Serving, classifier: Id) -> list[messages.KeptShares]:
+    """List the histograms and alarms that devices sent, the oldest first. Needs the role `admin`."""
+    return await in_thread(service.store.shares, key.tenant, classifier)
+
+
 # All answers of a classifier at once, for devices that send no query
 
 
