@@ -6,7 +6,6 @@ from contextlib import nullcontext
 
 import pytest
 import typer
-from commands import check_mistake
 
 from sfumato.audits.findings import Finding, Report
 from sfumato.cli.audit.family import finish
@@ -70,7 +69,9 @@ def test_a_protection_that_states_too_little_ends_with_1_and_a_plain_sentence(co
 
 MEANS = (
     "(nothing is assumed of the images; on average over people and noise, so that a rare release may name "
-    "its own person, though nobody can be 10% sure of them except with a chance of 36% or 3.6% or 0.0036%; pure DP from a centre: Kairouz, Oh & Viswanath 2015, Thm. 3.3)"
+    "its own person, though nobody can be 10% sure of them except with a chance of 36% "
+    "among 100 or 3.6% among 1,000 or 0.0036% among 1,000,000; pure DP from a centre: Kairouz, Oh & "
+    "Viswanath 2015, Thm. 3.3)"
 )
 
 

@@ -1,7 +1,7 @@
 """Requests and answers of the API, as JSON."""
 
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
@@ -156,6 +156,7 @@ class Answers(_Message):
 
 
 Period = Literal["day", "week", "month", "quarter", "year"]
+PERIODS: tuple[Period, ...] = get_args(Period)
 
 
 class Shares(_Message):

@@ -20,16 +20,7 @@ from itertools import pairwise, product, starmap
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from sfumato.assess.registration import (
-    BLURRED,
-    ROUGH_STEPS,
-    SIDE,
-    SLOW,
-    STEPS,
-    largest_difference,
-    refine,
-    smoothing,
-)
+from sfumato.assess.likeness import SIDE, SLOW, largest_difference, refine, smoothing
 from sfumato.images import Images, Pixels, as_array, check_batch
 from sfumato.protect.pixels import cell_sums
 
@@ -268,7 +259,7 @@ def _variants(responses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 # The decision: where one thumbnail may lie in the other.
 
-_STARTS = 2  # the number of shifts to refine
+_STARTS = 2  # the number of shifts to likeness.refine
 # Chosen on every second image of LFW, Caltech-101, CIFAR-10 and CMU; the others are reported
 # (studies/near_copies.py at 2f64c651).
 _LEAST_COARSE = 0.72  # correlation of blurred thumbnails, before refinement
@@ -297,14 +288,14 @@ def _alike(first: bytes, second: bytes) -> bool:
     if correlations.max() < _LEAST_COARSE:
         return False
     shown, other = (_unpack(bits[_COARSE:-1], SIDE) for bits in (first, second))
-    blurred, found = BLURRED @ shown @ BLURRED.T, []
+    found = []
     for start in np.argpartition(-correlations, _STARTS)[:_STARTS]:
         shift, turn = divmod(int(start), len(_TURNS))
         turned = other.ravel()[_DETAIL_TURNS[turn]]
-        rough = refine(blurred, BLURRED @ turned @ BLURRED.T, _POSES[shift], ROUGH_STEPS)
+        rough = refine(shown, turned, _POSES[shift], rough=True)
         found.append((*rough[:2], turned))
     _, pose, turned = max(found, key=lambda each: each[0])
-    correlation, _, shared = refine(shown, turned, pose, STEPS)
+    correlation, _, shared = refine(shown, turned, pose)
     most, *rule = _RULE_OF_SMALL if max(first[-1], second[-1]) < _SMALL else _RULE
     return correlation >= _LEAST and largest_difference(shared, *rule) <= most
 
@@ -318,8 +309,8 @@ def _turns(cells: int) -> np.ndarray:
 def _shifts() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scales of one thumbnail in another, 3/4 to 4/3, and shifts down and right.
 
-    Returns (S, 4) their poses, see assess.registration; (S, 256) the cells under them in 32 x 32, 32 * 32 if outside; and
-    (S, 256) 1 inside, else 0.
+    Returns (S, 4) their poses, see assess.likeness; (S, 256) the cells under them in 32 x 32, 32 * 32 if
+    outside; and (S, 256) 1 inside, else 0.
     """
     shifts = []
     for scale in 0.75 ** (np.arange(-4, 5) / 4):

@@ -1,35 +1,27 @@
-"""Shares and alarms: what leaves once a period, whatever the images are, see sfumato.dp.naming.period.
+"""Histograms and alarms: what leaves once a period, whatever the images are, see sfumato.dp.naming.period.
 
-Answers of a classifier are gathered here, each image once. They leave as ONE rounded histogram, which is a
-release like any other: charged, stored, and the same bytes when it is asked for again. A transaction takes
-the answers and charges the histogram, so a kill loses none and counts none twice:
-
-1. Before the transaction: the answers are still here, and nothing has left.
-2. After it: the histogram is charged, and not `sent`. The next call returns the same bytes; the service knows
-   them by their id, whether or not they arrived.
-3. Once the service has confirmed: `sent`. Another one is refused until the period is over.
+Answers of a classifier are gathered in the ledger, each image once, and leave as ONE rounded histogram. That
+is a release like any other: charged, stored, and the same bytes when it is asked for again. A transaction
+takes the answers and charges the histogram. So a kill loses no answer and counts none twice: before it the
+answers are still here; after it the histogram waits, and every call returns the same bytes until the service
+has confirmed them, which it knows by their id. Then the next one has to wait until the period is over.
 """
 
 import math
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import NamedTuple
 
 from sfumato.device.ledger import charging
 from sfumato.device.ledger.budgets import PERIODS
-from sfumato.device.ledger.charging import Charge
 from sfumato.dp import naming
-from sfumato.dp.naming import Information, Naming
 from sfumato.errors import BudgetExceededError, ConfigError
 from sfumato.wire.messages import Period, Shares
 
 _DAY = PERIODS["day"]
-_ASSUMED = "nothing is assumed of the images; that it leaves, and when, must not depend on them"
-_DATED = "nothing is assumed of the images; the time of day at which an alarm leaves must not depend on them"
 _BEFORE = (
     "select time, release, number, sent from shares join charges on charges.image = shares.image "
     "where service = ? and classifier = ? and most = ? and time > ? order by charges.id"
@@ -43,7 +35,6 @@ class Plan:
     Attributes:
         values: the answers that a histogram counts, None for "none of these"; of an alarm its class alone.
         parts: L of a histogram; 1 for an alarm.
-        per: the period.
         most: k alarms, on different days (UTC); 0 for one histogram.
     """
 
@@ -56,109 +47,81 @@ class Plan:
 
     @property
     def outputs(self) -> int:
-        """B: how many different releases there are of a period."""
+        """B: how many different outputs a period has."""
         if self.most:
             return naming.count_alarms(self.most, int(PERIODS[self.per] // _DAY))
         return naming.count_histograms(len(self.values), self.parts)
 
     @property
     def spec(self) -> str:
-        """As the ledger lists it."""
-        if self.most:
-            return f"alarms:most={self.most},per={self.per}"
-        return f"rounded:values={len(self.values)},parts={self.parts},per={self.per}"
-
-    def naming(self, candidates: int) -> Naming:
-        """The bound on naming the person from all that leaves in a period."""
-        bound = naming.counting(1 / candidates, outputs=self.outputs)
-        stated = naming.make_statement(bound, candidates=candidates, prior=None, releases=1)
-        return replace(stated, assumption=_DATED if self.most else _ASSUMED)
+        """The name of such releases in the ledger."""
+        what = f"alarms:most={self.most}" if self.most else f"rounded:values={len(self.values)}"
+        return f"{what},parts={self.parts},per={self.per}"
 
 
 class Prepared(NamedTuple):
-    """What is to be sent: its bytes, its number in the ledger, and whether it was charged now."""
+    """What is to be sent: its bytes, and its number in the ledger."""
 
     content: bytes
     number: bytes
-    new: bool
-    answers: int = 0  # counted now
+    answers: int = 0  # that were gathered and are counted now; 0 if it was prepared before
     unknown: int = 0  # gathered answers that are none of `values`: they are dropped
 
 
-def gather(
-    database: sqlite3.Connection, service: str, classifier: str, answers: Mapping[bytes, str | None]
-) -> None:
-    """Keep answers by the digests of their images, until they leave; the last one of each image counts."""
-    rows = [(service, classifier, image, label) for image, label in answers.items()]
-    database.executemany("insert or replace into gathered values (?, ?, ?, ?)", rows)
-
-
 def prepare(database: sqlite3.Connection, plan: Plan, *, person: str | None, option: str) -> Prepared:
-    """Charge what leaves for a plan now, in a transaction; or return what did not arrive, see above.
+    """Charge what leaves for a plan now, within a transaction; or return what was not confirmed, see above.
 
     Raises:
         BudgetExceededError: the period has had its own already, or a budget of the person does not hold it.
         ConfigError: no answer was gathered.
     """
-    now, service, classifier = charging.now(database), plan.service, plan.classifier
-    since, number = now - PERIODS[plan.per], None
-    before = database.execute(_BEFORE, (service, classifier, plan.most, since)).fetchall()
+    now, most, of = charging.now(database), plan.most, (plan.service, plan.classifier)
+    before = database.execute(_BEFORE, (*of, most, now - PERIODS[plan.per])).fetchall()
     if before and not before[-1][3]:
-        return Prepared(before[-1][1], before[-1][2], new=False)
-    if len(before) >= max(1, plan.most):
-        _refuse(plan, until=before[0][0] + PERIODS[plan.per])
-    if plan.most and before and before[-1][0] // _DAY == now // _DAY:
-        _refuse(plan, until=(now // _DAY + 1) * _DAY)
-    counts, unknown = Counter[str | None](), 0
-    if not plan.most:
-        rows = database.execute(
-            "select label from gathered where service = ? and classifier = ?", (service, classifier)
+        return Prepared(before[-1][1], before[-1][2])
+    if len(before) >= max(1, most):
+        raise _refusal(plan, until=before[0][0] + PERIODS[plan.per])
+    if before and before[-1][0] // _DAY == now // _DAY:
+        raise _refusal(plan, until=(now // _DAY + 1) * _DAY)
+    mine = "from gathered where service = ? and classifier = ?"
+    rows = [] if most else database.execute(f"select label {mine}", of).fetchall()
+    counts = Counter[str | None](label for (label,) in rows)
+    given = [1] if most else [counts[label] for label in plan.values]
+    if not any(given):
+        raise ConfigError(
+            f"{plan.classifier}: {len(rows)} answers are gathered, and none of a class that it has: gather "
+            "some by `sfumato classify ... --table FILE --gather`"
         )
-        counts.update(label for (label,) in rows)
-        unknown = sum(counts[label] for label in counts.keys() - set(plan.values))
-        if unknown == counts.total():
-            raise ConfigError(
-                f"no answer of {classifier} is gathered{f', but {unknown} of classes it lacks' * bool(unknown)}"
-                ": gather them first, by `sfumato classify ... --table FILE --gather`"
-            )
-        database.execute("delete from gathered where service = ? and classifier = ?", (service, classifier))
-    given = [counts[label] for label in plan.values]
-    shares = [1] if plan.most else naming.round_shares(given, plan.parts)
-    number = naming.number_histogram(shares)
+    shares = naming.round_shares(given, plan.parts)
+    number, bits = naming.number_histogram(shares), math.log2(plan.outputs)
     message = Shares(labels=list(plan.values), parts=plan.parts, per=plan.per, histogram=number)
-    content, bits = message.model_dump_json().encode(), math.log2(plan.outputs)
-    image = sha256("\n".join(("shares", service, classifier, plan.spec, repr(now))).encode()).digest()
-    charge = Charge(
-        image=image,
+    charge = charging.Charge(
+        image=sha256("\n".join((*of, plan.spec, repr(now))).encode()).digest(),
         spec=plan.spec,
         shape=(1, 1, len(shares)),
         guarantee=lambda pixels: None,
-        release=content,
-        name=f"{plan.spec} of {classifier}",
+        release=message.model_dump_json().encode(),
+        name=f"{plan.spec} of {plan.classifier}",
         person=person,
-        information=Information(outputs=bits, leakage=bits),
+        information=naming.Information(outputs=bits, leakage=bits),
     )
     charged = charging.charge(database, [charge], option=option)
-    database.execute(
-        "insert into shares select id, ?, ?, ?, 0 from images where image = ?",
-        (service, classifier, plan.most, image),
+    query = "insert into shares select id, ?, ?, ?, 0 from images where image = ?"
+    database.execute(query, (*of, most, charge.image))
+    if not most:
+        database.execute(f"delete {mine}", of)
+    return Prepared(
+        message.model_dump_json().encode(), charged.numbers[0], sum(given), len(rows) - sum(given)
     )
-    return Prepared(content, charged.numbers[0], new=True, answers=sum(given), unknown=unknown)
 
 
-def _refuse(plan: Plan, *, until: float) -> None:
+def _refusal(plan: Plan, *, until: float) -> BudgetExceededError:
     moment = datetime.fromtimestamp(math.ceil(until), UTC)
     limit = (
         f"at most {plan.most} alarms a {plan.per}, on different days" if plan.most else f"one a {plan.per}"
     )
-    kept = "" if plan.most else "; answers are gathered until then"
-    raise BudgetExceededError(
-        f"{plan.classifier}: {limit}: the next may leave from {moment:%Y-%m-%d %H:%M:%S} UTC on{kept}",
+    return BudgetExceededError(
+        f"{plan.classifier}: {limit}: the next may leave from {moment:%Y-%m-%d %H:%M:%S} UTC on"
+        f"{'' if plan.most else '; until then, answers are gathered'}",
         cause=f"over the number of a {plan.per}",
     )
-
-
-def note_sent(database: sqlite3.Connection, number: bytes) -> None:
-    """Record that the service has what was prepared."""
-    query = "update shares set sent = 1 where image = (select image from charges where number = ?)"
-    database.execute(query, (number,))

@@ -74,11 +74,13 @@ def sentence(namings: Sequence[Naming]) -> str:
     )
     text += "".join(f", or of {other.candidates:,} more than {_percent(other.chance)}" for other in others)
     caveat = "on average over people and noise, so that a rare release may name its own person"
-    sure = [_percent(naming.bound_sure(SURE)) for naming in proved if naming.bound_sure(SURE) < 1]
+    sure = [
+        _percent(naming.bound_sure(SURE)) + (f" among {naming.candidates:,}" if naming.candidates else "")
+        for naming in proved
+        if naming.bound_sure(SURE) < 1
+    ]
     if sure:
-        caveat += (
-            f", though nobody can be {SURE:.0%} sure of them except with a chance of {' or '.join(sure)}"
-        )
+        caveat += f", though nobody can be {SURE:.0%} sure of them except with a chance of {' or '.join(sure)}"
     sources = dict.fromkeys(naming.source for naming in proved if naming.source)
     text += f" ({'; '.join([first.assumption, caveat, *sources])})"
     if nothing:

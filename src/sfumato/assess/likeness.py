@@ -1,4 +1,4 @@
-"""How much of a picture another one shows, and how far they differ there: registration of small grey images.
+"""How far two pictures differ: in all values, or in what one shows of the other, by registration.
 
 A pose scales, turns and shifts one image in the other; it is refined by the gradients of both. Slow variation
 is removed from both before they are compared, since an image that was cut lacks its surroundings.
@@ -7,10 +7,14 @@ is removed from both before they are compared, since an image that was cut lacks
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from sfumato.images import Pixels
 
 SIDE = 32  # cells of a side of both images
 SLOW = 5 / 32  # variation over more than this share of the side is slow
-ROUGH_STEPS, STEPS = 3, 5
+_ROUGH_STEPS, _STEPS = 3, 5
 
 
 @lru_cache(64)
@@ -23,21 +27,24 @@ def smoothing(cells: int, sigma: float) -> np.ndarray:
 
 
 _FARTHEST = np.array([0.08, 0.05, 1.0, 1.0])  # of one step: logarithm of the scale, radians, cells
-BLURRED = smoothing(SIDE, 1.6)  # of this, larger steps succeed
+_BLURRED = smoothing(SIDE, 1.6)  # of this, larger steps succeed
 _FINE = smoothing(SIDE, 0.7)  # a resized picture has lost finer details
 _MIDDLE = np.float32((SIDE - 1) / 2)
 _DOWN, _RIGHT = np.mgrid[:SIDE, :SIDE].astype(np.float32) - _MIDDLE
 
 
 def refine(
-    first: np.ndarray, second: np.ndarray, pose: np.ndarray, steps: int
+    first: np.ndarray, second: np.ndarray, pose: np.ndarray, *, rough: bool = False
 ) -> tuple[float, np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Refine the pose of one (32, 32) image in another by Gauss-Newton steps (Lucas & Kanade 1981).
 
-    Returns the correlation, the pose, and the parts of both that overlap: see largest_difference.
+    `rough`: in both images blurred, which takes larger steps. Returns the correlation, the pose, and the
+    parts of both that overlap: see largest_difference.
     """
+    if rough:
+        first, second = (_BLURRED @ image @ _BLURRED.T for image in (first, second))
     highest, tried = -1.0, pose
-    for _ in range(steps):
+    for _ in range(_ROUGH_STEPS if rough else _STEPS):
         view, inside, slopes = _view(first, tried)
         view, part = _level(view, inside), _level(second * inside, inside)
         length = np.linalg.norm(view) + 1e-6
@@ -104,3 +111,17 @@ def largest_difference(shared: tuple[np.ndarray, ...], margin: float, sigma: flo
     differences = (around @ ((view - part) ** 2) @ around.T) / (around @ inside @ around.T + np.float32(1e-6))
     apart = np.sort(differences[inside > 0])
     return float(apart[len(apart) - 1 - int(ignored * len(apart))] / usual)
+
+
+def square_difference(
+    image: Pixels, seen: Pixels, covered: NDArray[np.bool_] | None = None
+) -> tuple[int, int]:
+    """Sum the squared differences of two (C, H, W) uint8 images, in pixels of `covered`; count the values."""
+    apart = np.maximum(image, seen) - np.minimum(image, seen)  # fits uint8
+    if covered is not None:
+        apart = apart[:, covered[0]]
+    if not apart.size:
+        return 0, 0
+    # A histogram of differences is exact, and several times as fast as squares in floating point.
+    counts = Image.fromarray(apart.reshape(-1, apart.shape[-1])).histogram()
+    return sum(count * level**2 for level, count in enumerate(counts)), apart.size
