@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from sfumato.dp.naming import (
     Naming,
-    bound_posterior,
     count_alarms,
     count_histograms,
     counting,
@@ -23,9 +22,8 @@ from sfumato.dp.naming import (
     number_histogram,
     of_each,
     round_shares,
-    share_codes,
-    share_levels,
 )
+from sfumato.dp.naming.period import bound_posterior, share_codes, share_levels
 from sfumato.errors import ConfigError
 
 few_tries = settings(deadline=None, max_examples=40)

@@ -1,7 +1,7 @@
 """`sfumato share`: send how often a classifier gave each answer here, as one rounded histogram a period."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -9,8 +9,7 @@ from sfumato.cli.classify import read_own_table
 from sfumato.cli.enrol import INSECURE, KEY_FILE, URL, connect
 from sfumato.cli.options import LedgerFile
 
-if TYPE_CHECKING:
-    from sfumato.device.ledger.shares import Plan
+Per = Literal["day", "week", "month", "quarter", "year"]
 
 
 def share(
@@ -18,7 +17,7 @@ def share(
     classifier: Annotated[str, typer.Argument(help="The name of the classifier.")],
     table: Annotated[Path, typer.Option(metavar="FILE", help="The table of `sfumato classify --table`.")],
     parts: Annotated[int, typer.Option(min=1, max=100, help="Round shares to so many parts.")] = 5,
-    per: Annotated[str, typer.Option(help="The period: day, week, month, quarter or year.")] = "quarter",
+    per: Annotated[Per, typer.Option(help="The period.")] = "quarter",
     alarm: Annotated[
         str | None, typer.Option(metavar="CLASS", help="Send an alarm, that this class was seen today.")
     ] = None,
@@ -40,10 +39,8 @@ def share(
     from sfumato.base.files import printable
     from sfumato.device.ledger.shares import Plan
     from sfumato.errors import ConfigError, did_you_mean
-    from sfumato.wire.messages import PERIODS, Shares
+    from sfumato.wire.messages import Shares
 
-    if per not in PERIODS:
-        raise ConfigError(f"--per {per}: {did_you_mean(per, PERIODS)}")
     found = read_own_table(table, classifier)
     values: list[str | None] = [*found.header.labels, *[None] * found.header.refuses]
     if alarm not in (None, *values):
@@ -58,15 +55,13 @@ def share(
     shares = zip(sent.labels, sent.parts_of_each(), strict=True)
     words = ", ".join(f"{label or 'none of these'} {part / sent.parts:.0%}" for label, part in shares)
     how = f"of {prepared.answers:,} answers, whose number stays here" if prepared.answers else "once more"
-    print(f"sent {how}: {printable(words)}")
-    if prepared.unknown:
-        typer.echo(f"note: {prepared.unknown:,} answers of classes that left are not counted", err=True)
+    lost = f" (without {prepared.unknown:,} of classes that left)" * bool(prepared.unknown)
+    print(f"sent {how}{lost}: {printable(words)}")
     print(f"proved: {_proof(plan)}")
 
 
-def _proof(plan: "Plan") -> str:
-    """State how many people anybody names by what leaves in a period, and in a year of periods."""
-    import math
+def _proof(plan: Any) -> str:
+    """State the bound on naming by what leaves in a period, and in a year of periods."""
     from dataclasses import replace
 
     from sfumato.device.ledger.budgets import PERIODS
@@ -74,12 +69,15 @@ def _proof(plan: "Plan") -> str:
     from sfumato.protect.naming import PEOPLE
 
     what = "the time of day of an alarm" if plan.most else "that it leaves, and when,"
-    stated = []
-    for periods in (1, math.ceil(PERIODS["year"] / PERIODS[plan.per])):
-        for n in PEOPLE:
-            bound = naming.counting(1 / n, outputs=plan.outputs, releases=periods)
-            made = naming.make_statement(bound, candidates=n, prior=None, releases=periods)
-            assumed = f"nothing is assumed of the images; {what} must not depend on them"
-            stated.append(replace(made, assumption=assumed))
-    period, year = (naming.sentence(stated[at : at + len(PEOPLE)]) for at in (0, len(PEOPLE)))
-    return f"{plan.outputs:,} outputs a {plan.per}, whatever the images: {period}; in a year, {year}"
+    assumed = f"nothing is assumed of the images; {what} must not depend on them"
+
+    def state(periods: int) -> str:
+        bounds = [naming.counting(1 / n, outputs=plan.outputs, releases=periods) for n in PEOPLE]
+        made = [
+            naming.make_statement(bound, candidates=n, prior=None, releases=periods)
+            for n, bound in zip(PEOPLE, bounds, strict=True)
+        ]
+        return naming.sentence([replace(each, assumption=assumed) for each in made])
+
+    year = int(-(-PERIODS["year"] // PERIODS[plan.per]))
+    return f"{plan.outputs:,} outputs a {plan.per}, whatever the images: {state(1)}; in a year, {state(year)}"

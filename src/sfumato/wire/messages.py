@@ -1,7 +1,7 @@
 """Requests and answers of the API, as JSON."""
 
 from datetime import datetime
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
@@ -156,7 +156,6 @@ class Answers(_Message):
 
 
 Period = Literal["day", "week", "month", "quarter", "year"]
-PERIODS: tuple[Period, ...] = get_args(Period)
 
 
 class Shares(_Message):

@@ -240,10 +240,7 @@ class Client(AbstractContextManager["Client"]):
         classifier: str | None = None,
         failed: Failed | None = None,
     ) -> list[list[Guess]]:
-        """Like classify, for each of many images, 32 in a request.
-
-        For `failed` see enrol; the guesses of a failed image are an empty list.
-        """
+        """Like classify, 32 images in a request. `failed`: see enrol; it has an empty list of guesses."""
         if not 1 <= top <= messages.MOST_GUESSES:
             raise ConfigError(f"top={top}: from 1 to {messages.MOST_GUESSES} classes")
         images, guesses = map(Image, as_list(sources)), list[list[Guess]]()
@@ -260,10 +257,7 @@ class Client(AbstractContextManager["Client"]):
         return guesses
 
     def share(self, table: AnswerTable, plan: Plan, *, person: str | None = None) -> Prepared:
-        """Send the histogram of the answers that the ledger gathered in a period, or an alarm, once.
-
-        `person`: who the images show, for their budget. Raises as ledger.shares.prepare, which describes it.
-        """
+        """Send the histogram of gathered answers, or an alarm, once: see Ledger.prepare_shares."""
         with Ledger(self._ledger) as ledger:
             demands.check_signer(ledger, self.url, table.header.signer, first=False)
             prepared = ledger.prepare_shares(plan, person=person)

@@ -46,15 +46,11 @@ from sfumato.dp.naming.one import (
     randomised_response,
 )
 from sfumato.dp.naming.period import (
-    Shared,
-    bound_posterior,
     count_alarms,
     count_histograms,
     histogram_of,
     number_histogram,
     round_shares,
-    share_codes,
-    share_levels,
 )
 from sfumato.dp.naming.statement import Naming, make_statement, prior_of, sentence, sentences
 
@@ -69,9 +65,7 @@ __all__ = [
     "Naming",
     "Prior",
     "Proof",
-    "Shared",
     "approximate",
-    "bound_posterior",
     "compose",
     "concentrated",
     "count_alarms",
@@ -94,6 +88,4 @@ __all__ = [
     "round_shares",
     "sentence",
     "sentences",
-    "share_codes",
-    "share_levels",
 ]

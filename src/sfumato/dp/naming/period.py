@@ -93,15 +93,10 @@ def bound_posterior(people: int, share: float) -> float:
 
 
 class Shared(NamedTuple):
-    """Outputs that many people share: a rule, and β, which is wrong with a chance of at most δ.
+    """Outputs that many people share: a rule, and β, which is wrong with a chance of at most δ."""
 
-    Attributes:
-        rule: (L - 1,) edges for `numpy.searchsorted`; or (K,) the code that is sent for each code.
-        share: β, at least 0, of the population from which the reference was drawn independently.
-    """
-
-    rule: NDArray[np.generic]
-    share: float
+    rule: NDArray[np.generic]  # (L - 1,) edges for numpy.searchsorted; or (K,) what is sent for each code
+    share: float  # β, at least 0, of the population from which the reference was drawn independently
 
 
 def share_levels(reference: ArrayLike, *, levels: int, delta: float) -> Shared:

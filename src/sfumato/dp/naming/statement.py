@@ -80,7 +80,9 @@ def sentence(namings: Sequence[Naming]) -> str:
         if naming.bound_sure(SURE) < 1
     ]
     if sure:
-        caveat += f", though nobody can be {SURE:.0%} sure of them except with a chance of {' or '.join(sure)}"
+        caveat += (
+            f", though nobody can be {SURE:.0%} sure of them except with a chance of {' or '.join(sure)}"
+        )
     sources = dict.fromkeys(naming.source for naming in proved if naming.source)
     text += f" ({'; '.join([first.assumption, caveat, *sources])})"
     if nothing:
