@@ -1,25 +1,15 @@
 """What one release of a protection tells, in bits, and what is proved of who it shows, in words."""
 
 import math
-from operator import mul
 from pathlib import Path
 
 import pytest
-import torch
 from cloud import SIDE, encoder
 
 from sfumato.dp.naming import Information, gaussian_ball
-from sfumato.errors import ConfigError
 from sfumato.protect import expand, parse
 from sfumato.protect.code import Code
-from sfumato.protect.naming import (
-    Counted,
-    bound_naming,
-    chances_by_class,
-    information,
-    naming_words,
-    recognisable,
-)
+from sfumato.protect.naming import Counted, bound_naming, information, naming_words, recognisable
 
 SHAPE = (3, SIDE, SIDE)
 
@@ -75,23 +65,6 @@ def test_a_protection_that_is_only_counted_says_as_much_as_a_code_of_so_many_bit
     assert naming_words(Counted(2**12), SHAPE) == naming_words(Code(artefact), SHAPE)
     assert naming_words(Counted(None), SHAPE) == "nothing is proved about who it shows"
     assert information(Counted(2**12)) == information(Code(artefact))
-
-
-def test_each_class_is_named_as_often_as_the_likelier_class_of_each_word_says(artefact: str):
-    """Class 7 sends all ones twice and no one once, class 9 sends no one: by hand, and by binomials."""
-    numbers, classes = torch.tensor([1.0, -1, 1, -1])[:, None].repeat(1, 12), torch.tensor([7, 7, 7, 9])
-    assert chances_by_class(Code(artefact), numbers, classes) == pytest.approx([2 / 3, 1])
-    # Flipped, a word with more than six ones is of class 7, and one with six is named in turn.
-    ones = range(13)
-    many, few = (
-        [math.comb(12, k) * share**k * (1 - share) ** (12 - k) for k in ones] for share in (0.9, 0.1)
-    )
-    named = [(k > 6) + (k == 6) / 2 for k in ones]
-    mixed = [(2 * p + q) / 3 for p, q in zip(many, few, strict=True)]
-    expected = [sum(map(mul, mixed, named)), 1 - sum(map(mul, few, named))]
-    assert chances_by_class(Code(artefact, flip=0.1), numbers, classes) == pytest.approx(expected)
-    with pytest.raises(ConfigError, match="is known for codes of at most 12 bits"):
-        chances_by_class(parse("blur:radius=2"), numbers, classes)
 
 
 # Where people remain recognisable by the size of cells; figures: docs/results/protections.md
