@@ -110,8 +110,8 @@ class Chosen:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:  # noqa: D102
         if self.ran:
-            items[:] = [item for item in items if {item.nodeid, file_of(item.nodeid)} & self.ran]
-            items.sort(key=lambda item: (item.nodeid not in self.ran, self.files.index(file_of(item.nodeid))))
+            items[:] = [item for item in items if {item.nodeid, item.location[0]} & self.ran]
+            items.sort(key=lambda item: (item.nodeid not in self.ran, self.files.index(item.location[0])))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:  # noqa: D102
@@ -120,11 +120,6 @@ class Chosen:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:  # noqa: D102
         self.name("")
-
-
-def file_of(test: str) -> str:
-    """The file of a test."""
-    return test.partition("::")[0]
 
 
 def run(library: Path, files: list[str], ran: set[str]) -> None:
@@ -184,13 +179,14 @@ class Room:
     def watch(self, file: str) -> None:
         """Which lines the tests of a file run. Raises SystemExit if one fails."""
         library, began = self.copies.get(), time.monotonic()
-        if not passes(3600, library, [file], set()):
-            raise SystemExit(f"{file}: a test fails without a change")
+        ends_well = passes(3600, library, [file], set())
         self.seconds[file] = time.monotonic() - began
         for path, line, names in json.loads((library / LINES).read_text()):
             # What runs outside of a test's own call, as fixtures do, has no name, and is of the file.
             self.tests[path, line] |= {name or file for name in names}
         self.copies.put(library)
+        if not ends_well:
+            raise SystemExit(f"{file}: a test fails without a change")
 
     def life(self, changed: tuple[Path, Change]) -> dict[str, str] | None:
         """A change that no test sees; None for another."""
@@ -200,7 +196,7 @@ class Room:
         source = path.read_bytes()
         line = source.count(b"\n", 0, start) + 1
         ran = set[str]().union(*(self.tests[str(name), each] for each in statement(ast.parse(source), line)))
-        files = sorted({file_of(test) for test in ran}, key=self.seconds.__getitem__)
+        files = sorted({test.partition("::")[0] for test in ran}, key=self.seconds.__getitem__)
         path.write_bytes(source[:start] + text.encode() + source[end:])
         os.utime(path, (start, start))  # another time than before: Python compiles it again
         # What runs for ten times as long never ends, and counts as seen.

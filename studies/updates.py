@@ -10,7 +10,6 @@ Records of SPEAR and of clients of Flower are of commit 2f64c651.
 
 import time
 import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -101,18 +100,8 @@ def audited(name: str, update: Update, truth: Truth, classes: int) -> dict[str, 
     }
 
 
-def steps_cells() -> Iterator[tuple[str, Any]]:
-    """Name of a cell, and how it is made. The longest last."""
-    for source, names in (("cifar10", ("mlp", "lenet")), ("lfw", ("mlp",))):
-        before = "" if source == "cifar10" else f"{source}-"
-        for steps, private, batch, name in product(STEPS, (False, True), BATCHES, names):
-            cell = f"{before}{name}-{batch}-{steps}-{'dp' if private else 'plain'}"
-            yield cell, (source, name, batch, steps, private)
-
-
-def steps_cell(settings: tuple[str, str, int, int, bool]) -> dict[str, Any]:
+def cell_of(source: str, name: str, batch: int, steps: int, private: bool) -> dict[str, Any]:
     """All clients of one setting."""
-    source, name, batch, steps, private = settings
     clients = []
     for client in range(CLIENTS[batch]):
         pictures, labels, classes = photographs(source, 100 * batch + client)
@@ -124,18 +113,19 @@ def steps_cell(settings: tuple[str, str, int, int, bool]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Make the cells that have no record yet."""
+    """Make the cells that have no record yet, the longest last."""
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", category=UserWarning)  # Opacus, of its generator and of hooks
     record = RECORDS.get("steps", {"cells": {}})
-    for name, settings in steps_cells():
-        if name in record["cells"]:
-            continue
-        record["cells"][name] = steps_cell(settings)
-        record["settings"] = {"rate": RATE, "search_steps": SEARCH, "noise": NOISE, "norm": NORM}
-        record["sfumato"] = sfumato.__version__
-        RECORDS["steps"] = record
-        print(f"steps: {name}", flush=True)
+    record["settings"] = {"rate": RATE, "search_steps": SEARCH, "noise": NOISE, "norm": NORM}
+    for source, name in (("cifar10", "mlp"), ("cifar10", "lenet"), ("lfw", "mlp")):
+        before = "" if source == "cifar10" else f"{source}-"
+        for steps, private, batch in product(STEPS, (False, True), BATCHES):
+            cell = f"{before}{name}-{batch}-{steps}-{'dp' if private else 'plain'}"
+            if cell not in record["cells"]:
+                record["cells"][cell] = cell_of(source, name, batch, steps, private)
+                RECORDS["steps"] = record | {"sfumato": sfumato.__version__}
+                print(f"steps: {cell}", flush=True)
 
 
 if __name__ == "__main__":

@@ -73,6 +73,14 @@ BOX = st.builds(
 )
 
 
+def test_boxes_that_touch_share_no_pixel():
+    middle = (5, 9, 5, 9)
+    assert overlap(middle, (8, 12, 8, 12))
+    assert not any(
+        overlap(middle, other) for other in [(9, 12, 5, 9), (1, 5, 5, 9), (5, 9, 9, 12), (5, 9, 1, 5)]
+    )
+
+
 @given(st.lists(BOX, max_size=8))
 def test_boxes_are_made_disjoint_and_cover_as_much(listed: list[tuple[int, int, int, int]]):
     joined = disjoint(listed)
