@@ -11,20 +11,6 @@ from sfumato.attack.reidentify import Guesses
 from sfumato.attack.sets import by_table
 
 
-def test_each_half_of_the_people_is_named_by_the_adversary_whom_the_other_half_chose():
-    truth, identities = torch.arange(4).repeat_interleave(2), torch.arange(4)
-    right = torch.nn.functional.one_hot(truth, 4).float()
-    even = torch.where(truth[:, None] % 2 == 0, right, right.roll(1, 1))  # right for people 0 and 2 alone
-    guesses = {
-        "even": Guesses("1-nn", identities, even),
-        "odd": Guesses("1-nn", identities, right.roll(1, 1)),
-    }
-    strongest, (_, of_odd) = choose(guesses, truth, most=1)
-    assert of_odd == ["even"]
-    named = strongest.similarities.argmax(1) == truth
-    assert not named[truth % 2 == 1].any()  # "even" names none of the people 1 and 3
-
-
 def test_adversaries_who_are_as_good_on_one_half_are_not_chosen_by_the_other():
     """Both name one of the people 0 and 2; that "late" names 1 and 3 as well must not count for these."""
     truth = identities = torch.arange(4)
@@ -145,10 +131,7 @@ def test_a_table_of_few_outputs_counts_eight_releases_of_each_photograph():
         **{"known": shown, "names": who, "asked": shown, "others": shown, "of_others": who},
         **{"release": release, "noisy": True, "images": False},
     )
-    made, many = (
-        by_values(gallery, lambda _: {"": lambda sent: sent.vectors()}, copies=2, outputs=outputs)
-        for outputs in (4, 5000)
-    )
+    made = by_values(gallery, lambda _: {"": lambda sent: sent.vectors()}, copies=2, outputs=4)
     known, asked = (
         torch.stack([release(shown, stream, number).vectors() for number in range(8)])
         for stream in (GALLERY, PROBES)
@@ -158,4 +141,3 @@ def test_a_table_of_few_outputs_counts_eight_releases_of_each_photograph():
     assert made.table.right.tolist() == expected.right.tolist()
     assert [each.classifier for each in made.guesses].index("table") == len(made.guesses) - 1
     assert torch.equal(made.guesses[-1].similarities, torch.from_numpy(expected.log_posteriors[0]))
-    assert many.table is None

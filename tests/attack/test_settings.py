@@ -30,6 +30,7 @@ face = partial(AdversaryConfig, recogniser="mobile-face-net", **FILES)
         (search, {"learning_rate": 0}, "learning_rate=0: above 0"),
         (search, {"decay_at": (0.5, 1)}, r"decay_at=\(0.5, 1\): shares of the steps"),
         (knows, {"shape": (8, 8)}, r"shape=\(8, 8\): channels, height and width"),
+        (knows, {"shape": (3, 0, 8)}, r"shape=\(3, 0, 8\): channels, height and width"),
         (knows, {"batch": 0}, "batch=0: at least 1"),
         (knows, {"local_batch": 2}, "local_batch=2: a step sees 1 to 1 images"),
         (knows, {"labels": torch.arange(2)}, r"labels of shape \(2,\): one for each of the 1 images"),

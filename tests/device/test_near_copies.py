@@ -240,25 +240,6 @@ def test_what_is_no_batch_of_images_is_refused():
 # The parts, each by an independent computation
 
 
-def test_a_ledger_finds_what_earlier_ledgers_wrote():
-    """The keys of five blobs as devices stored them; another machine may round one or two differently."""
-    down, right = np.mgrid[:84, :84]
-    blobs = [(20, 25, 6, 90), (55, 60, 9, -80), (30, 65, 5, 70), (65, 20, 7, 60), (44, 40, 4, -90)]
-    grey = sum(
-        height * np.exp(-((down - y) ** 2 + (right - x) ** 2) / (2 * sigma**2))
-        for y, x, sigma, height in blobs
-    )
-    printed = fingerprint(Image.fromarray(np.rint(grey + 120).clip(0, 255).astype(np.uint8)))
-    assert printed is not None
-    assert len(set(printed.keys) & WRITTEN) >= len(WRITTEN) - 2
-
-
-WRITTEN = {
-    *(23285465, 47094252, 100055406, 97426286, 57998194, 99023358, 85373747, 95145113, 61135259),
-    *(61118873, 92576187, 23154385, 64788846, 57992058, 94673305, 95144089, 94689689),
-}
-
-
 def test_the_polynomials_of_all_orders_are_orthogonal_under_their_window():
     orders, products = parts._polynomials()
     assert sorted([*orders, (0, 0)]) == [(x, y) for x in range(7) for y in range(7) if x + y <= 6]

@@ -130,12 +130,6 @@ def test_the_law_of_whole_steps_is_the_sum_of_their_probabilities(law: Law):
     assert law.below(values) == pytest.approx([chance[steps < 3 * v].sum() for v in values], abs=1e-6)
 
 
-def test_the_law_of_real_numbers_is_the_textbook_one():
-    values = np.array([-90.0, -3, -0.5, 0, 0.5, 3, 90])
-    for kind, distribution in (("laplace", scipy.stats.laplace), ("normal", scipy.stats.norm)):
-        assert Law(kind, 7.0).below(values) == pytest.approx(distribution.cdf(values, scale=7))
-
-
 @pytest.mark.parametrize("law", [Law("normal", 20.0), Law("laplace", 12.0)])
 def test_chances_are_those_of_their_definition_value_by_value(law: Law):
     """Each in a loop of its own: the neighbours, the nearness over clean values, the shares, the bounds."""

@@ -661,17 +661,6 @@ def test_a_number_of_people_whom_guessing_names_proves_nothing():
     )
 
 
-def test_the_people_of_a_study_are_those_of_its_largest_attack():
-    fewer = synthetic.attack("blur:radius=3", STATIC, 0.02)
-    fewer["result"] |= {"people": [1] * 400, "probes": 400}
-    for score in fewer["result"]["scores"]:
-        score["hits"] = score["hits"][:400]
-    records = [each for each in found("blur:radius=3", 0.9, 0.02, 0.05) if each.cell.attack != STATIC]
-    records += synthetic.typed([fewer])
-    advice = Results(small_study("blur:radius=3"), [*CLEAR, *records]).advice
-    assert "the upper end for all adversaries and 500 people is" in " ".join(advice.sentences)
-
-
 @pytest.mark.parametrize("spec", ["code:bits=2", "code:bits=2,flip=0.1"])
 @pytest.mark.parametrize("outputs", [3, 4])
 def test_sequences_of_two_releases_are_as_many_as_outputs_squared(outputs: int, spec: str):
