@@ -5,6 +5,7 @@ It states figures and their limits. Whether they are low enough is a legal quest
 
 import csv
 import hashlib
+import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +32,7 @@ THRESHOLD = 0.09
 RELEASES = (1, 10, 100)  # of one person, of which each risk is wanted
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
-_CLAUSES = Path(__file__).parent / "templates" / "clauses.csv"  # questions of regulators, in our words
+_TEMPLATES = Path(__file__).parent / "templates"
 _SUMMARY: dict[Verdict, str] = {  # the worst first
     "above": "Above it for at least one adversary",
     "not shown": "Not shown to be below it",
@@ -81,6 +82,8 @@ class Case:
     roles: _Pairs  # who takes part, and the knowledge of each
     risks: tuple[Risk, ...]
     proof: str  # a sentence
+    restricted: _Pairs = ()  # labels that law restricts, and how
+    technique: Sequence[str] = ()  # of the protection, and its formal model; see techniques.csv
     utility: _Pairs = ()  # who uses the releases, and how often they are right
     untested: _Pairs = ()  # parts that were not tested, and why
     origin: _Pairs  # commands that make the report again, and digests of files and records by their names
@@ -151,6 +154,8 @@ def read_case(results: Results, path: Path, *, protection: str | None, threshold
             *_of_labels(results, mine, people),
         ),
         proof=describe_proof(proof),
+        restricted=_restrict(study["task"]),
+        technique=next((row for row in _read("techniques") if row[0] == re.split("[:@]", spec)[0]), ()),
         utility=_utility(results, spec),
         untested=tuple(_list_gaps(results, mine, spec)),
         origin=(
@@ -298,21 +303,24 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
     }
     missing = [key for key, each in judged.items() if each.verdict == "not measured"]
     gaps = [(f"{kind.capitalize()} from {_count(n)}", "no figure") for kind, n in missing]
-    with _CLAUSES.open(encoding="utf-8", newline="") as file:
-        heading, *clauses = csv.reader(file)
+    heading, *clauses = _read("clauses")
     use = "The use that is left of the releases." if case.utility else "It was not measured."
     ask = "The questions are in our words. The table finds figures; it claims no conformity."
     repeat = "Repeat it when the protection, the data or the known attacks change."
     untested = (*gaps, *case.untested, *_UNTESTED)
     sentence = (
-        f"The threshold is {100 * threshold:g}%. {_summarise(judged)} This report states figures and "
+        f"The threshold is {100 * threshold:g}%, for averages over people: the largest risk is beside them. "
+        f"{_summarise(judged)} This report states figures and "
         "gives no legal opinion: the controller decides if the releases are still personal data."
     )
+    law = [_section("Restricted uses", "Ask a lawyer first.", ("label", "law"), case.restricted)]
     findings = (
+        *(law if case.restricted else []),
         _section("Recipient and intruder", _TRUSTED, ("who", "role and knowledge"), case.roles),
+        _list_recipients(judged),
         _show_all(case.risks, judged),
         *(_find(kind, case.risks, judged, threshold) for kind in _KINDS),
-        _section("Proof", case.proof),
+        _section("Proof", case.proof, _read("techniques")[0], [case.technique] if case.technique else []),
         _section("Utility", use, ("who uses them", "right, with the interval"), case.utility),
         _section("Not tested", "A risk that was not tested may be large.", ("part", "reason"), untested),
         _section("Which figure answers which question", ask, heading, clauses),
@@ -320,6 +328,27 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
     )
     more: dict[str, Any] = {"findings": findings, "limits": _LIMITS, "risks": case.risks}
     return Report(audit="evidence", subject=case.subject, sentence=sentence, **more)
+
+
+def _read(name: str) -> list[list[str]]:
+    """The rows of a table beside the templates, its heading first."""
+    with (_TEMPLATES / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))
+
+
+def _restrict(task: Mapping[str, Any]) -> _Pairs:
+    """The labels that a study predicts or hides and that law restricts, and how."""
+    labels = [each for each in (task["target"], task.get("sensitive"), *task.get("attributes", ())) if each]
+    return tuple((each, law) for each in labels for rule, law in _read("restricted") if re.search(rule, each))
+
+
+def _list_recipients(judged: "_Judged") -> Finding:
+    """What each recipient holds, and the figures of those who have releases."""
+    heading, *rows = _read("recipients")
+    for kind in _KINDS:
+        known = [f"from {n}: {each.figure or each.verdict}" for n in RELEASES if (each := judged[kind, n])]
+        rows.append([kind.capitalize(), *["; ".join(known)] * 2, "no release reaches them", "certain"])
+    return _section("Who could do it", "Figures are for those who have releases.", heading, rows)
 
 
 def _section(
