@@ -235,6 +235,8 @@ EVERYTHING = [
     ("POST", "{place}/examples", "write"),
     ("DELETE", "{place}/classes/amphora", "write"),
     ("DELETE", "{place}/examples/e", "write"),
+    ("POST", "{place}/shares/s", "write"),
+    ("GET", "{place}/shares", "admin"),
     ("DELETE", "/v1/data", "admin"),
     ("GET", "/v1/audit", "admin"),
     ("GET", "/v1/keys", "admin"),

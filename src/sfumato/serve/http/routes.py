@@ -107,6 +107,7 @@ _TOP = TypeAdapter(_Top)
 
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 _RELEASE = {"requestBody": {"required": True, "content": {wire.MEDIA_TYPE: _BYTES}}}
+_SHARES = json_body(messages.Shares)
 _LABELLED = {"requestBody": {"required": True, "content": {labelled.MEDIA_TYPE: _BYTES}}}
 
 
@@ -317,14 +318,7 @@ async def forget_example(key: Writer, service: Serving, classifier: Id, example:
     return await in_thread(lambda: service.store.forget_example(key.tenant, classifier, example, by=key))
 
 
-# How often devices saw each answer in a period, for statistics: see sfumato.dp.naming.period
-
-
-@router.post(
-    "/v1/classifiers/{classifier}/shares/{share}",
-    status_code=204,
-    openapi_extra=json_body(messages.Shares),
-)
+@router.post("/v1/classifiers/{classifier}/shares/{share}", status_code=204, openapi_extra=_SHARES)
 async def share(key: Writer, service: Serving, classifier: Id, share: Id, request: Request) -> None:
     """Keep the histogram of a device's answers in a period, or an alarm, under an id that it drew.
 
