@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn.functional import grid_sample, interpolate
 
 from sfumato import data, images
-from sfumato.assess import likeness
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger import near_copies as parts
 from sfumato.device.ledger.budgets import Budget
@@ -269,7 +268,7 @@ def test_blobs_are_the_extremes_of_their_neighbourhood_the_strongest_first():
 @pytest.mark.parametrize("pose", [(0, 0, 0, 0), (0.2, 0, 0, 0), (0, 0.1, 0, 0), (-0.1, -0.2, 3.3, -2.6)])
 def test_a_view_is_the_interpolated_image_and_its_slopes_are_finite_differences(pose: tuple[float, ...]):
     values = ndimage.gaussian_filter(np.random.default_rng(0).normal(0, 9, (32, 32)), 2).astype(np.float32)
-    view, inside, slopes = likeness._view(values, np.array(pose))
+    view, inside, slopes = parts._view(values, np.array(pose))
     rows, columns = np.mgrid[:32, :32] - 15.5
     cosine, sine = (np.exp(pose[0]) * turn(pose[1]) for turn in (np.cos, np.sin))
     at = np.array([cosine * rows + sine * columns + pose[2], cosine * columns - sine * rows + pose[3]]) + 15.5
@@ -278,9 +277,7 @@ def test_a_view_is_the_interpolated_image_and_its_slopes_are_finite_differences(
     assert view == pytest.approx(expected, abs=0.01)
     well = ((at > 1) & (at < 30) & (abs(at - np.rint(at)) > 0.02)).all(0)  # within one cell
     for number, slope in enumerate(slopes.reshape(4, 32, 32)):
-        moved = [
-            likeness._view(values, np.array(pose) + side * 1e-4 * np.eye(4)[number])[0] for side in (1, -1)
-        ]
+        moved = [parts._view(values, np.array(pose) + side * 1e-4 * np.eye(4)[number])[0] for side in (1, -1)]
         assert slope[well] == pytest.approx(((moved[0] - moved[1]) / 2e-4)[well], abs=0.3)
 
 
@@ -288,6 +285,6 @@ def test_what_is_level_inside_is_levelled_to_nothing_whatever_lies_outside():
     inside = np.zeros((32, 32), np.float32)
     inside[4:25, 7:30] = 1
     values = np.where(inside, 50, -1000).astype(np.float32)
-    assert likeness._level(values, inside) == pytest.approx(0, abs=0.01)
+    assert parts._level(values, inside) == pytest.approx(0, abs=0.01)
     step = values + 10 * (np.arange(32) > 18)
-    assert np.abs(likeness._level(step, inside)).max() == pytest.approx(5, abs=0.5)
+    assert np.abs(parts._level(step, inside)).max() == pytest.approx(5, abs=0.5)
