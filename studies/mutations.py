@@ -133,15 +133,11 @@ def run(library: Path, files: list[str], ran: set[str]) -> None:
     sys.path.insert(0, str(library))
     watch = coverage.Coverage(None, source=[str(library)], config_file=False)
     with nullcontext() if ran else watch.collect():
-        name = str if ran else watch.switch_context
-        status = pytest.main([*OPTIONS, *files], [Chosen(files, ran, name)])
+        chosen = Chosen(files, ran, str if ran else watch.switch_context)
+        status = pytest.main([*OPTIONS, *files], [chosen])
     if not ran:
         data = watch.get_data()
-        lines = [
-            (os.path.relpath(path, library), line, names)
-            for path in data.measured_files()
-            for line, names in data.contexts_by_lineno(path).items()
-        ]
+        lines = {path: data.contexts_by_lineno(path) for path in data.measured_files()}
         (library / LINES).write_text(json.dumps(lines))
     os._exit(status)
 
@@ -181,9 +177,9 @@ class Room:
         library, began = self.copies.get(), time.monotonic()
         ends_well = passes(3600, library, [file], set())
         self.seconds[file] = time.monotonic() - began
-        for path, line, names in json.loads((library / LINES).read_text()):
-            # What runs outside of a test's own call, as fixtures do, has no name, and is of the file.
-            self.tests[path, line] |= {name or file for name in names}
+        for path, lines in json.loads((library / LINES).read_text()).items():
+            for line, names in lines.items():  # what runs outside of a test's own call is of the file
+                self.tests[os.path.relpath(path, library), int(line)] |= {name or file for name in names}
         self.copies.put(library)
         if not ends_well:
             raise SystemExit(f"{file}: a test fails without a change")
