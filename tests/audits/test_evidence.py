@@ -65,8 +65,8 @@ def test_figures_are_those_of_the_records(cases):
     assert [risk.releases for risk in named] == [1, 10, 100]
     for risk in named:
         point = points[risk.releases]
-        figures = (point.named.value, point.worst, point.over_half)
-        assert (risk.rate.value, risk.worst, risk.named_often) == figures
+        assert (risk.rate, risk.bits, risk.surest) == (point.named, point.bits, point.surest)
+        assert str(point.had) in risk.adversary
     digests = {record.digest[:12] for record in results.records}
     assert {risk.source for case in cases.values() for risk in case.risks if risk.source in digests}
     assert results.advice.setting.protection == "code:bits=16"

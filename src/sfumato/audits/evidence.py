@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple, get_args
 
-from sfumato.audits.findings import Finding, Kind, Report, Risk, Table, Verdict, interval, worst_of
+from sfumato.audits.findings import Finding, Kind, Report, Risk, Table, Verdict, interval
 from sfumato.base.proportions import over_people
 from sfumato.dp.guarantee import round_up
 from sfumato.errors import ConfigError
@@ -198,13 +198,11 @@ def _of_many(results: Results, mine: Sequence[Record], proof: Proved | None, spe
         panel, chance, secret = round(1 / point.chance), point.chance, results.study["task"]["sensitive"]
         chosen = " or ".join(dict.fromkeys(name for each in points for name in each.chosen))
         known: dict[str, Any] = {"people": len(point.hits.probes), "source": _source(mine, "many")}
-        worst = worst_of([rate for each in points for rate in each.named])
-        worst["proved"] = _bound(proof, chance, n)
-        words = f"adversary who knows earlier releases of {panel} people at a time ({chosen})"
-        yield Risk("singling out", secret, n, words, point.named, chance, **known, **worst)
-        worst = worst_of([rate for each in points for rate in each.linked])
+        sure = {"bits": point.bits, "surest": point.surest, "proved": _bound(proof, chance, n)}
+        words = f"adversary who knows earlier releases ({chosen}; {point.had})"
+        yield Risk("singling out", secret, n, words, point.named, chance, **known, **sure)
         words = f"adversary who links the labels of two services, {panel} people at a time"
-        yield Risk("linkability", secret, n, words, point.linked, chance, **known, **worst)
+        yield Risk("linkability", secret, n, words, point.linked, chance, **known)
         yield _accepts(secret, n, point.accepted, "adversary who accepts a set", **known)
 
 
@@ -213,20 +211,21 @@ def _of_one(results: Results, mine: Sequence[Record], proof: Proved | None, spec
     for (protection, name), risk in {**results.risks, **results.inferences}.items():
         if protection != spec:
             continue
-        record, rates = "inference" if risk.infers else "attack", risk.strongest.rates
-        known: dict[str, Any] = {"people": len(rates), "source": _source(mine, record, name)}
-        known |= worst_of(rates)
+        record, people = "inference" if risk.infers else "attack", len(risk.strongest.probes)
+        known: dict[str, Any] = {"people": people, "source": _source(mine, record, name)}
         if risk.infers:
             yield Risk("inference", name, 1, risk.adversary, risk.top1, risk.chance, **known)
             continue
         secret, bound = results.study["task"]["sensitive"], _bound(proof, risk.chance, 1)
-        yield Risk("singling out", secret, 1, risk.adversary, risk.top1, risk.chance, proved=bound, **known)
+        known |= {"proved": bound, "bits": risk.bits, "surest": risk.surest}
+        words = risk.adversary if risk.had is None else f"{risk.adversary} ({risk.had})"
+        yield Risk("singling out", secret, 1, words, risk.top1, risk.chance, **known)
         found = [each.result for each in mine if each.kind == record and name in each.cell.which]
         accepted = [getattr(result, _ACCEPTED, None) for result in found]
         if None not in accepted:
             share = statistics.fmean(rate or 0.0 for rate in accepted)
             words = f"{ATTACKS[name].words}, who accepts a photograph and a release"
-            yield _accepts(secret, 1, share, words, people=known["people"], source=known["source"])
+            yield _accepts(secret, 1, share, words, people=people, source=known["source"])
 
 
 def _of_labels(results: Results, mine: Sequence[Record], people: int | None) -> Iterable[Risk]:
@@ -244,7 +243,6 @@ def _of_labels(results: Results, mine: Sequence[Record], people: int | None) -> 
 
 
 def _utility(results: Results, spec: str) -> tuple[tuple[str, str], ...]:
-    """The accuracy of each learner, between clear images and guessing."""
     sources = ((f"{results.study['task']['target']} from releases", spec), ("from clear images", "none"))
     rows = [
         (f"{words}, {learner_in_words(learner)}", interval(rate))
@@ -257,7 +255,6 @@ def _utility(results: Results, spec: str) -> tuple[tuple[str, str], ...]:
 
 
 def _list_gaps(results: Results, mine: Sequence[Record], spec: str) -> Iterable[tuple[str, str]]:
-    """The kinds of records, adversaries and cells that the study lacks, and why."""
     held = {record.kind for record in mine}
     yield from ((words, "no record in this study") for kind, words in _RECORDED.items() if kind not in held)
     left_out = results.not_tried_on(spec)
@@ -368,15 +365,14 @@ def _summarise(judged: _Judged) -> str:
 
 
 def _show_all(risks: Sequence[Risk], judged: _Judged) -> Finding:
-    """One cell for each risk and number of releases."""
     rows = []
     for kind in _KINDS:
-        worst = [risk.worst for risk in risks if risk.kind == kind and risk.worst is not None]
+        sure = [risk.surest.value for risk in risks if risk.kind == kind and risk.surest is not None]
         of_kind = (judged[kind, n] for n in RELEASES)
         cells = (f"{each.verdict}: {each.figure}".removesuffix(": ") for each in of_kind)
-        rows.append((kind, *cells, _show(percent, max(worst, default=None))))
+        rows.append((kind, *cells, _show(percent, max(sure, default=None))))
     sentence = "The highest figure of all adversaries; for inference the share beyond guessing."
-    columns = ("risk", *(f"from {_count(n)}" for n in RELEASES), "worst person")
+    columns = ("risk", *(f"from {_count(n)}" for n in RELEASES), "surest 1% right")
     return _section("At a glance", sentence, columns, rows)
 
 
@@ -385,10 +381,10 @@ def _find(kind: Kind, risks: Sequence[Risk], judged: _Judged, threshold: float) 
     mine = sorted((risk for risk in risks if risk.kind == kind), key=lambda risk: risk.releases)
     worst_first, verdicts = list(_SUMMARY), {n: each for (of, n), each in judged.items() if of == kind}
     verdict, words, _ = min(verdicts.values(), key=lambda each: worst_first.index(each.verdict))
-    if known := [(risk.worst, risk.releases) for risk in mine if risk.worst is not None]:
-        worst, count = max(known)
-        above = ", above the threshold" * (worst >= threshold)
-        words += f" For the person at the greatest risk they are right in {percent(worst)} of tries, "
+    if known := [(risk.surest.value, risk.releases) for risk in mine if risk.surest is not None]:
+        sure, count = max(known)
+        above = ", above the threshold" * (sure >= threshold)
+        words += f" Of the hundredth of answers that they are surest of {percent(sure)} are right, "
         words += f"from {_count(count)}{above}."
     if beyond := any(risk.rate != risk.judged for risk in mine):
         words += " A value that many people have is often guessed, so the threshold applies to the share "
@@ -406,15 +402,15 @@ def _tabulate(risks: Sequence[Risk], beyond: bool) -> Table:
         "right": lambda risk: _show(interval, risk.rate),
         **({"beyond control": lambda risk: _show(interval, risk.judged)} if beyond else {}),
         "control": lambda risk: percent(risk.control),
-        "worst person": lambda risk: _show(percent, risk.worst),
-        "over half": lambda risk: _show(percent, risk.named_often),
+        "surest 1% right": lambda risk: _show(interval, risk.surest),
+        "bits of identity": lambda risk: _show("{0.value:.2f}".format, risk.bits),
         "proved at most": lambda risk: _show("{}%".format, risk.proved and round_up(100 * risk.proved)),
         "people tested": lambda risk: _show("{:,}".format, risk.people),
         "source": lambda risk: risk.source,
     }
     caption = (
         "How often each adversary is right, with the 95% interval over the people who are tested. "
-        "Control: a guess. Over half: the share of people for whom they are right in over half of the tries. "
+        "Control: a guess. Surest 1%: of the answers that the adversary is surest of. "
         "Proofs are for the average over people. A dash: not measured, or not proved."
     )
     rows = (tuple(show(risk) for show in columns.values()) for risk in risks)

@@ -358,10 +358,7 @@ def _at_once(
 
 
 def _take_next(waiting: deque[_Task], own: str | None, others: Container[str]) -> _Task:
-    """Takes out a cell of a worker's own protection, else of one that no other is at, else the first.
-
-    Each process remembers what its protection's network makes of an image (see lab.lab).
-    """
+    """Takes out a cell of a worker's own protection, else of one that no other is at, else the first."""
     chosen = min(waiting, key=lambda task: (task[0].protection != own, task[0].protection in others))
     waiting.remove(chosen)
     return chosen

@@ -175,7 +175,6 @@ class LearnerWords:
 
 
 def _registry(group: str, noun: str, kind: type[Any], entries: Iterable[Any]) -> Registry[Any]:
-    """The entries of a kind, and those that others register."""
 
     def check(name: str, entry: Any) -> str:
         if not isinstance(entry, kind):
@@ -360,8 +359,6 @@ def _attack(name: str, term: str) -> AttackWords:
 ATTACKS: Registry[AttackWords] = _registry(
     "adversaries", "adversary", AttackWords, (_attack(*words) for words in _ATTACKS.items())
 )
-# The looks of the strongest of each kind, next to a protection in the colour and with the mark of that.
-ADVERSARY_LOOKS = {"static": Look(GREY, "o", (0, (5, 2)), "none"), "adaptive": Look(GREY, "o", "-")}
 
 # The ways to compare embeddings, by the words of records; studies of earlier versions have "linear".
 IDENTIFIERS = {

@@ -167,13 +167,13 @@ class MaskRecipe(Recipe):
         adversarial_mask.trainable(lab.train, self._config(lab.config), lab.config.task.target)
         if sensitive := self._sensitive(lab.config):
             adversarial_mask.episodes_of_people(
-                lab.adversaries.others, sensitive, batch=lab.config.masks.batch
+                lab.adversaries.training, sensitive, batch=lab.config.masks.batch
             )
 
     def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Any:
         training, validation = _same_classes(lab)
         target, sensitive = lab.config.task.target, self._sensitive(lab.config)
-        people = lab.adversaries.others if sensitive else None
+        people = lab.adversaries.training if sensitive else None
         how |= {"target": target, "sensitive": sensitive, "people": people, "validation": validation}
         return adversarial_mask.train(training, self._config(lab.config), seed=seed, **how)
 
@@ -326,7 +326,6 @@ class CodeRecipe(Recipe):
 def _fitting(
     data: LabelledImages, validation: LabelledImages | None, target: str, codes: code.CodeConfig
 ) -> code.CodeConfig:
-    """The settings with episodes that fit the classes of the images."""
     label = data.label(target)
     codes = fit_episodes(code.fill_queries(codes, len(label.codes.unique())), label.codes)
     if validation is None:
