@@ -119,10 +119,7 @@ def test_images_that_are_left_out_without_a_reason_are_refused():
 @pytest.mark.parametrize(("against", "sign"), [(0.5, "above"), (0.34, "above"), (0.0, "below")])
 def test_a_sentence_that_no_outcome_can_show_is_refused(against, sign):
     """Hair is 8.5% of an image: of the quarter that a mask shows at most 34% can be hair."""
-    shown = [
-        {"seed": seed, "record": "", "accuracy": 0.26 + seed / 100, "keep": 0.25, "most": 0.34}
-        for seed in range(3)
-    ]
+    shown = [{"seed": seed, "record": "", "accuracy": 0.26 + seed / 100, "most": 0.34} for seed in range(3)]
     measure = Measure(rows="plain", value="accuracy", bounds=(0, "most"))
     evidence = Evidence(data="hair", verdict="no", compare=Compare(against=against, sign=sign))
     claim = Claim(says="", quantity="", regime="", evidence=[evidence])
