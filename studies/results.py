@@ -158,7 +158,7 @@ def environment(values: Mapping[str, Any]) -> Environment:
         autoescape=False,  # the pages are Markdown
     )
     made.filters |= {"percent": percent, "interval": interval, "spread": spread, "mean": statistics.mean}
-    functions = (claim, column, in_short, pivot, rows, study, title, value, variants)
+    functions = (anchor, claim, column, in_short, pivot, rows, study, title, value, variants)
     made.globals |= {each.__name__: each for each in functions} | dict(values)
     return made
 
@@ -183,14 +183,15 @@ def overview(page: str) -> dict[str, Any]:
 
 
 def pages(templates: Environment) -> dict[Path, str]:
-    """Path -> text: the pages of results, docs/results.md, which sums them up, claims.md, and those with made parts."""
+    """Path -> text: the pages of results, docs/results.md, which sums them up, both pages of claims, and those with made parts."""
     made = {}
     for name in PAGES:
         page = templates.get_template(f"results/{name}.md.jinja").render()
         made[DOCS / "results" / f"{name}.md"] = with_contents(page)
     summed = {f"results/{name}.md": overview(made[DOCS / "results" / f"{name}.md"]) for name in PAGES}
     made[DOCS / "results.md"] = templates.get_template("results.md.jinja").render(overview=summed)
-    made[DOCS / "claims.md"] = templates.get_template("claims.md.jinja").render()
+    for name in ("claims.md", "claims-evidence.md"):
+        made[DOCS / name] = templates.get_template(f"{name}.jinja").render()
     for page, part in PARTS.items():
         before, rest = (DOCS / page).read_text(encoding="utf-8").split(MADE)
         lines = templates.get_template(part).render()
