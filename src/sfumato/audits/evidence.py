@@ -5,6 +5,7 @@ It states figures and their limits. Whether they are low enough is a legal quest
 
 import csv
 import hashlib
+import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +32,7 @@ THRESHOLD = 0.09
 RELEASES = (1, 10, 100)  # of one person, of which each risk is wanted
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
-_CLAUSES = Path(__file__).parent / "templates" / "clauses.csv"  # questions of regulators, in our words
+_TEMPLATES = Path(__file__).parent / "templates"
 _SUMMARY: dict[Verdict, str] = {  # the worst first
     "above": "Above it for at least one adversary",
     "not shown": "Not shown to be below it",
@@ -39,37 +40,9 @@ _SUMMARY: dict[Verdict, str] = {  # the worst first
     "bounded": "Proved below it, on average over people",
     "not measured": "Not measured",
 }
-_UNTESTED = (
-    ("People who know the person, or have other photographs of them", "needs people: sfumato annotate"),
-    ("Times, places, devices and accounts that travel with a release", "depends on the service"),
-    ("Searches of the internet and inquiries", "no public source is asked"),
-)
 _TRUSTED = "Nobody is trusted but the device that holds the originals."
-_LIMITS = (
-    "An adversary whom nobody has thought of yet may find more, up to the proof.",
-    "The figures hold for these people, these images and these adversaries; other data give others.",
-    "The worst of many people is partly bad luck: with few tries for each person it looks too high.",
-)
 _FALSE_ALARMS, _ACCEPTED = 0.01, "tar_at_far_1e-2"  # at which pairs and sets are accepted as one person's
 _ANY = (1, 1, 1)  # a shape, on which no recorded bound depends
-_RECORDED = {
-    "attack": "Naming from one release",
-    "many": "Naming and linking from many releases",
-    "tells": "Inference of every label of the data",
-    "inference": "Inference of attributes that must stay hidden",
-    "reconstruction": "Reconstruction of the original image",
-    "proved": "Proof",
-}
-_INTRUDER = (
-    "The recipient, or anybody who copies releases. They know the protection, its settings and files. They "
-    "hold named photographs or releases of the people they look for, and of others to learn from. With "
-    "several releases they know that these show one person."
-)
-_BY_TABLE = (
-    "The study recommends this release only if the device looks queries up in an answer table: then they "
-    "never leave, and the figures hold for the few images that are enrolled. All figures here are for "
-    "releases that are sent."
-)
 _Pairs = tuple[tuple[str, str], ...]
 
 
@@ -81,6 +54,8 @@ class Case:
     roles: _Pairs  # who takes part, and the knowledge of each
     risks: tuple[Risk, ...]
     proof: str  # a sentence
+    restricted: _Pairs = ()  # labels that law restricts, and how
+    technique: Sequence[str] = ()  # of the protection, and its formal model; see techniques.csv
     utility: _Pairs = ()  # who uses the releases, and how often they are right
     untested: _Pairs = ()  # parts that were not tested, and why
     origin: _Pairs  # commands that make the report again, and digests of files and records by their names
@@ -134,16 +109,20 @@ def read_case(results: Results, path: Path, *, protection: str | None, threshold
     )
     file = path / "study.json" if path.is_dir() else path
     options = f"--protection {quote(spec)} --threshold {threshold:g}"
-    used = [record for record in mine if record.kind in (*_RECORDED, "accuracy")]
+    used = [record for record in mine if record.kind in (*_words("records"), "accuracy")]
     return Case(
         subject=f"Releases by {spec}, in the study “{study['title']}”",
         roles=(
             ("Device", "Holds the original images, protects each and sends the release. Trusted."),
             ("Release", " ".join(what_leaves(spec)) or spec),
             ("Recipient", f"A service that learns {study['task']['target']}. It sees every release."),
-            ("Intruder", _INTRUDER),
+            ("Intruder", _words("roles")["Intruder"]),
             ("Tested on", tested),
-            *([("Condition", _BY_TABLE)] if advice.by_table and spec == recommended else []),
+            *(
+                [("Condition", _words("roles")["Condition"])]
+                if advice.by_table and spec == recommended
+                else []
+            ),
         ),
         risks=(
             *_of_many(results, mine, proof, spec),
@@ -151,6 +130,8 @@ def read_case(results: Results, path: Path, *, protection: str | None, threshold
             *_of_labels(results, mine, people),
         ),
         proof=describe_proof(proof),
+        restricted=_restrict(study["task"]),
+        technique=next((row for row in _read("techniques") if row[0] == re.split("[:@]", spec)[0]), ()),
         utility=_utility(results, spec),
         untested=tuple(_list_gaps(results, mine, spec)),
         origin=(
@@ -256,7 +237,9 @@ def _utility(results: Results, spec: str) -> tuple[tuple[str, str], ...]:
 
 def _list_gaps(results: Results, mine: Sequence[Record], spec: str) -> Iterable[tuple[str, str]]:
     held = {record.kind for record in mine}
-    yield from ((words, "no record in this study") for kind, words in _RECORDED.items() if kind not in held)
+    yield from (
+        (words, "no record in this study") for kind, words in _words("records").items() if kind not in held
+    )
     left_out = results.not_tried_on(spec)
     for name, attack in ATTACKS.items():
         if name not in {record.cell.attack for record in mine}:
@@ -295,28 +278,61 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
     }
     missing = [key for key, each in judged.items() if each.verdict == "not measured"]
     gaps = [(f"{kind.capitalize()} from {_count(n)}", "no figure") for kind, n in missing]
-    with _CLAUSES.open(encoding="utf-8", newline="") as file:
-        heading, *clauses = csv.reader(file)
+    heading, *clauses = _read("clauses")
     use = "The use that is left of the releases." if case.utility else "It was not measured."
     ask = "The questions are in our words. The table finds figures; it claims no conformity."
     repeat = "Repeat it when the protection, the data or the known attacks change."
-    untested = (*gaps, *case.untested, *_UNTESTED)
+    untested = (*gaps, *case.untested, *_words("untested").items())
     sentence = (
-        f"The threshold is {100 * threshold:g}%. {_summarise(judged)} This report states figures and "
+        f"The threshold is {100 * threshold:g}%, for averages over people: the largest risk is beside them. "
+        f"{_summarise(judged)} This report states figures and "
         "gives no legal opinion: the controller decides if the releases are still personal data."
     )
+    law = [_section("Restricted uses", "Ask a lawyer first.", ("label", "law"), case.restricted)]
     findings = (
+        *(law if case.restricted else []),
         _section("Recipient and intruder", _TRUSTED, ("who", "role and knowledge"), case.roles),
+        _list_recipients(judged),
         _show_all(case.risks, judged),
         *(_find(kind, case.risks, judged, threshold) for kind in _KINDS),
-        _section("Proof", case.proof),
+        _section("Proof", case.proof, _read("techniques")[0], [case.technique] if case.technique else []),
         _section("Utility", use, ("who uses them", "right, with the interval"), case.utility),
         _section("Not tested", "A risk that was not tested may be large.", ("part", "reason"), untested),
         _section("Which figure answers which question", ask, heading, clauses),
         _section("How to repeat it", repeat, ("part", "command or SHA-256"), case.origin),
     )
-    more: dict[str, Any] = {"findings": findings, "limits": _LIMITS, "risks": case.risks}
+    more: dict[str, Any] = {
+        "findings": findings,
+        "limits": (*_words("limits").values(),),
+        "risks": case.risks,
+    }
     return Report(audit="evidence", subject=case.subject, sentence=sentence, **more)
+
+
+def _read(name: str) -> list[list[str]]:
+    """The rows of a table beside the templates, its heading first."""
+    with (_TEMPLATES / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))
+
+
+def _words(part: str) -> dict[str, str]:
+    """The texts of one part of the report."""
+    return {key: words for about, key, words in _read("words") if about == part}
+
+
+def _restrict(task: Mapping[str, Any]) -> _Pairs:
+    """The labels that a study predicts or hides and that law restricts, and how."""
+    labels = [each for each in (task["target"], task.get("sensitive"), *task.get("attributes", ())) if each]
+    return tuple((each, law) for each in labels for rule, law in _read("restricted") if re.search(rule, each))
+
+
+def _list_recipients(judged: "_Judged") -> Finding:
+    """What each recipient holds, and the figures of those who have releases."""
+    heading, *rows = _read("recipients")
+    for kind in _KINDS:
+        known = [f"from {n}: {each.figure or each.verdict}" for n in RELEASES if (each := judged[kind, n])]
+        rows.append([kind.capitalize(), *["; ".join(known)] * 2, "no release reaches them", "certain"])
+    return _section("Who could do it", "Figures are for those who have releases.", heading, rows)
 
 
 def _section(

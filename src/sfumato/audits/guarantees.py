@@ -39,7 +39,7 @@ class Audited:
     """A protection, the result of its audit, and its guarantee against naming people."""
 
     spec: str
-    result: AuditResult | OneRunAudit
+    result: AuditResult
     naming: str  # the guarantee in words
     bounds: Mapping[int, float] = field(default_factory=dict)  # releases -> the most named, if proved
 

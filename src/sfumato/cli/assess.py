@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 from rich.table import Table
-from typer.core import TyperGroup
 
 from sfumato.base.files import check_writable, printable
 from sfumato.cli.options import Split
@@ -26,21 +25,7 @@ SqueezeNet = Annotated[
 ]
 Resize = Annotated[bool, typer.Option("--resize", help="Resize guesses to the size of their originals.")]
 
-
-class _ImagesUnlessNamed(TyperGroup):
-    """`sfumato assess A B` is `sfumato assess images A B`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        named = not args or args[0] in self.commands or args[0] in ctx.help_option_names
-        return super().parse_args(ctx, args if named else ["images", *args])
-
-
-app = typer.Typer(
-    cls=_ImagesUnlessNamed,
-    help="Measure how alike originals and guesses are; attack nothing.\n\n"
-    "`sfumato assess A B` is `sfumato assess images A B`.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help="Measure how alike originals and guesses are; attack nothing.", no_args_is_help=True)
 
 
 @app.command("images")

@@ -23,11 +23,9 @@ PEOPLE = (1_000, 1_000_000)  # numbers of equally likely people in statements ab
 _RARE = 1e-290  # a prior so small that a bound is its factor times the prior
 
 # Faces of LFW that fill 84x84 pixels (docs/results/protections.md, "Re-identification on LFW by seven
-# adversaries"): an adversary with clean photographs and a public recogniser names, among 341 people,
-#   98.7% in clear; 24.9% by 21 means of 4x4 pixels along a side, and finds a face on 99 of 100;
-#   0.5%, as chance has, by 10.5 means of 8x8 pixels, and finds a face on 39 of 100.
-# Nothing was measured in between, so the line is drawn near the coarser of both. An adversary who trains on
-# releases names 42.6% of them there: coarser cells give no anonymity.
+# adversaries"): with clean photographs alone a recogniser names 24.9% of 341 people by 21 means of 4x4 pixels
+# along a side, and guesses by 10.5 of 8x8. The line is drawn near the coarser of both. An adversary who trains on
+# releases names 42.6% there: coarser cells give no anonymity.
 MOST_CELLS = 12  # cells along the shorter side; with more, faces that fill the image are recognised
 
 # With 21 noisy means (dp-pix:cell=4,epsilon=3) they name 1.3%: averaged to 12 cells a side, that noise has a

@@ -332,7 +332,7 @@ def _outputs(config: StudyConfig, classes: int) -> tuple[int, str]:
     trained = [named for named in config.named.values() if is_recipe(named)]
     bits = {named.spec: getattr(named, "bits", None) for named in trained}
     counted = {spec: 2**number for spec, number in bits.items() if number is not None}
-    counted |= {named.spec: classes for named in trained if named.name == "answer"}
+    counted |= {named.spec: classes for named in trained if named.trained.name == "answer"}
     least = min(counted.values(), default=0)
     return least, " and ".join(spec for spec in config.specs if counted.get(spec) == least)
 

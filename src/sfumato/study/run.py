@@ -185,7 +185,7 @@ def check(lab: Lab) -> None:
     inference.check(lab)
     for spec in config.specs:
         if spec in lab.recipes:
-            lab.recipes[spec].check(lab)
+            lab.recipes[spec].trained.check(lab)
         else:
             lab.protection_of(spec, 0).release(lab.test.images[:1], seeded_noise(0))
 
@@ -243,7 +243,7 @@ def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, A
     told_by_task = task.sensitive is not None and any(
         follows(each.asked.label(task.target).codes, each.asked.label(task.sensitive).codes) for each in labs
     )
-    recipes = {recipe.name for recipe in lab.recipes.values()}
+    recipes = {recipe.trained.name for recipe in lab.recipes.values()}
     used = {
         "training": True,
         "meta": "meta" in config.learners,

@@ -95,6 +95,7 @@ _PROTECTIONS: dict[str, tuple[str, Look, dict[str, str]]] = {
     ),
     "code": ("Code", Look(BROWN, "X"), _CODE_AXES),
     "answer": ("The answer alone", Look(VERMILION, ">"), {"artefact": "classifier"}),
+    "avatar": ("Avatar", Look(SKY, "h"), {"bits": "bits shown", "artefact": "encoder"}),
     "outside": ("Outside tool", Look(GREY, "d"), {"index": "tool"}),
 }
 _LEAVES = {
@@ -110,6 +111,7 @@ _LEAVES = {
     "feature": "In place of an image a few numbers leave, which a trained network computes, and noise.",
     "code": "In place of an image a few bits or numbers leave, which a trained network computes from it.",
     "answer": "In place of an image the name of its class leaves, by a trained network on the device.",
+    "avatar": "In place of an image a drawn face leaves, which a trained network's few bits or answer decide.",
     "outside": "Each image leaves as another tool made it.",
 }
 _RELEASED = {"feature": NUMBERS, "code": BITS, "answer": ANSWER}  # others release pixels
@@ -434,7 +436,7 @@ RECIPES: Registry[Any] = Registry(
     *("recipes", "protection to train", lambda name, recipe: ""),
     {
         name: f"sfumato.study.lab.trained:{name.title()}Recipe"
-        for name in ("mask", "feature", "code", "answer")
+        for name in ("mask", "feature", "code", "answer", "avatar")
     },
 )
 

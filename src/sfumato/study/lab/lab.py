@@ -280,8 +280,9 @@ class Lab:
         recipe = self.recipes.get(spec)
         if recipe is None:
             return None
-        settings = {**recipe.settings(self.config), "seed": seed}
-        return self.models.artefact(recipe.name, settings, lambda path: recipe.train(self, seed, path))
+        trained = recipe.trained
+        settings = {**trained.settings(self.config), "seed": seed}
+        return self.models.artefact(trained.name, settings, lambda path: trained.train(self, seed, path))
 
     def release(self, cell: Cell, clean: Tensor, stream: int = MEASURED, number: int = 0) -> Any:
         """The release by a cell's protection of (N, C, H, W) uint8 images, the same each time."""
@@ -323,7 +324,7 @@ class Lab:
     def artefact_digest(self, spec: str) -> Facts:
         """The part of a digest besides a spec: its artefact, or how it is trained."""
         if spec in self.recipes:
-            return {"trained": {spec: self.recipes[spec].settings(self.config)}}
+            return {"trained": {spec: self.recipes[spec].trained.settings(self.config)}}
         # Parsed anew: its file may have changed since the study was read.
         digest = file_digest_of(*expand(spec))
         return {} if digest is None else {"artefacts": {spec: digest}}

@@ -15,6 +15,7 @@ from sfumato.errors import ConfigError, SpecError, did_you_mean
 from sfumato.learn import adversarial_mask, classifier, code, few_shot, private_feature
 from sfumato.networks.encoders.pretrained import is_frozen
 from sfumato.protect import answer
+from sfumato.protect.avatar import Avatar
 from sfumato.protect.code import Code
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import Mask
@@ -97,6 +98,11 @@ class Recipe:
     def spec(self) -> str:
         """As in the study file, and in its records."""
         return canonical(self.name, self)
+
+    @property
+    def trained(self) -> "Recipe":
+        """The protection whose artefact it takes, and which is trained: its own."""
+        return self
 
     def settings(self, config: StudyConfig) -> Facts:
         """The settings that decide its artefact, besides data and seed."""
@@ -370,6 +376,24 @@ class AnswerRecipe(Recipe):
 
     def _open(self, path: str) -> answer.Answer:
         return answer.Answer(path)
+
+
+@dataclass(frozen=True)
+class AvatarRecipe(Recipe):
+    """A picture of a code of `bits`, or of the answer; see protect.avatar.Avatar. It takes their artefact."""
+
+    bits: int | None = None
+
+    name: ClassVar[str] = "avatar"
+    kind: ClassVar[str] = "pixels"
+
+    @property
+    def trained(self) -> Recipe:
+        """See Recipe."""
+        return AnswerRecipe() if self.bits is None else CodeRecipe(self.bits)
+
+    def _open(self, path: str) -> Avatar:
+        return Avatar(path)
 
 
 def _enrol(
