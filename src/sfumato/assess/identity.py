@@ -49,7 +49,8 @@ def calibrate(scores: Sequence[ArrayLike], right: ArrayLike, half: ArrayLike) ->
             distribution stands for all adversaries.
     """
     columns, second = np.asarray(right), np.asarray(half, dtype=bool)
-    probabilities = np.full_like(np.asarray(scores[0], np.float64), 1 / np.asarray(scores[0]).shape[1])
+    first: np.ndarray = np.asarray(scores[0], np.float64)
+    probabilities = np.full_like(first, 1 / first.shape[1])
     for measured in (second, ~second):
         rows = np.flatnonzero(~measured)
         if not len(rows) or not measured.any():

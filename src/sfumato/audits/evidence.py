@@ -179,7 +179,11 @@ def _of_many(results: Results, mine: Sequence[Record], proof: Proved | None, spe
         panel, chance, secret = round(1 / point.chance), point.chance, results.study["task"]["sensitive"]
         chosen = " or ".join(dict.fromkeys(name for each in points for name in each.chosen))
         known: dict[str, Any] = {"people": len(point.hits.probes), "source": _source(mine, "many")}
-        sure = {"bits": point.bits, "surest": point.surest, "proved": _bound(proof, chance, n)}
+        sure: dict[str, Any] = {
+            "bits": point.bits,
+            "surest": point.surest,
+            "proved": _bound(proof, chance, n),
+        }
         words = f"adversary who knows earlier releases ({chosen}; {point.had})"
         yield Risk("singling out", secret, n, words, point.named, chance, **known, **sure)
         words = f"adversary who links the labels of two services, {panel} people at a time"

@@ -342,7 +342,7 @@ def _sentence(
     return ". ".join(sentence[0].upper() + sentence[1:] for sentence in sentences) + "."
 
 
-def _believed(point: sets.Point) -> dict[str, Estimate]:
+def _believed(point: sets.Point) -> dict[str, Any]:
     return believed(point.scores, point.right, point.shown, point.half[point.shown])
 
 

@@ -172,7 +172,6 @@ def _check_episodes(lab: Lab, name: str, part: LabelledImages | None, shape: Sha
 
 
 def _meta_training(lab: Lab) -> Facts:
-    """The settings of the study that decide a meta-learned model, besides its protection and seed."""
     config = lab.config.meta
     settings = non_defaults(config)
     if config.private is not None:

@@ -96,7 +96,6 @@ def _round(shares: np.ndarray) -> list[float]:
 
 
 def _curve(lab: Lab, cell: Cell, people: LabelledImages, most: int) -> Curve | None:
-    """The curve from these people's pictures; None if fewer than four have two."""
     codes = people.label(lab.adversaries.sensitive).codes
     if not sets.measurable(codes, most):
         return None
