@@ -253,7 +253,6 @@ def _floors(config: StudyConfig, data: Sequence[LabelledImages]) -> tuple[tuple[
 
 
 def _rows(data: LabelledImages, split: str) -> Tensor:
-    """The rows of a split, without reading its images. Raises DataError if there is no such split."""
     if split not in data.splits:
         data.split(split)
     return data.splits[split]

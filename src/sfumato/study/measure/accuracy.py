@@ -289,7 +289,6 @@ def _serve(enrolled: Embedded, labels: Tensor, asked: Embedded, truth: Tensor, c
 
 
 def _measure_answer(lab: Lab, cell: Cell) -> Facts:
-    """How often the answer is right: over episodes with received prototypes, or over test images."""
     if lab.config.episodic:
         model = train_few_shot(lab, "none", cell.seed, "clean")
         clear = Cell(cell.kind, "none", cell.seed)

@@ -84,7 +84,6 @@ def _measure(lab: Lab, cell: Cell) -> Facts:
 
 
 def _able(data: LabelledImages, sensitive: str) -> LabelledImages:
-    """The images of people who are in two scenes or more; all if no copies are known."""
     if "original" not in data.labels:
         return data
     able = sets.in_two_scenes(data.label(sensitive).codes, data.label("original").codes)
