@@ -402,7 +402,6 @@ def _pairs(
 
 
 def _by_unit(compare: Compare, measure: Measure, of: Sequence[Row], column: str = "") -> dict[str, float]:
-    """The quantity, or another column, of each seed."""
     reduce = {"mean": statistics.mean, "min": min, "max": max, None: None}[compare.reduce]
     values = {}
     for unit, group in grouped(of, [measure.unit]).items():

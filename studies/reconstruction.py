@@ -174,7 +174,6 @@ def panel(name: str, runs: Path) -> dict[str, ClassifierModel]:
 
 
 def _names_rightly(model: ClassifierModel, shown: LabelledImages) -> Tensor:
-    """(N,) bool."""
     said, label = model.classify(shown.images).tolist(), shown.label("class")
     pairs = zip(said, label.codes, strict=True)
     return torch.tensor([model.classes[code] == label.names[truth] for code, truth in pairs])
@@ -248,7 +247,6 @@ def network_of(name: str, victim: Victim) -> nn.Module:
 
 
 def _pooled(shape: tuple[int, ...], victim: Victim) -> tuple[int, int, int]:
-    """What the first layer sees of images of a shape."""
     channels, height, width = shape
     return channels, height // victim.pooled, width // victim.pooled
 
@@ -316,7 +314,6 @@ def _made(folder: Path) -> Path:
 
 
 def _prepare(name: str, count: int, runs: Path) -> dict[str, Any]:
-    """Choose judges and originals."""
     train, test = parts(name)
     right = answers(name, test, test.images, runs)
     if SOURCES[name].same:  # who compares sees an image beside itself
@@ -349,7 +346,6 @@ def choose(test: LabelledImages, recognised: Tensor, count: int) -> list[int]:
 
 
 def _attack(name: str, originals: LabelledImages, runs: Path) -> dict[str, Any]:
-    """Attack every victim, let the judges answer, and measure."""
     victims, said = {}, []
     for victim in VICTIMS:
         facts = _rebuilt(name, victim, originals, runs)
