@@ -307,7 +307,6 @@ def _check_new(target: Path) -> None:
 
 
 def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: bool) -> None:
-    """Release a video, and print the outcome."""
     from sfumato.device.jobs.video import protect_video
     from sfumato.device.ledger import Ledger
 

@@ -84,7 +84,6 @@ def _measure(lab: Lab, cell: Cell) -> Facts:
 
 
 def _able(data: LabelledImages, sensitive: str) -> LabelledImages:
-    """The images of people who are in two scenes or more; all if no copies are known."""
     if "original" not in data.labels:
         return data
     able = sets.in_two_scenes(data.label(sensitive).codes, data.label("original").codes)
@@ -96,7 +95,6 @@ def _round(shares: np.ndarray) -> list[float]:
 
 
 def _curve(lab: Lab, cell: Cell, people: LabelledImages, most: int) -> Curve | None:
-    """The curve from these people's pictures; None if fewer than four have two."""
     codes = people.label(lab.adversaries.sensitive).codes
     if not sets.measurable(codes, most):
         return None
