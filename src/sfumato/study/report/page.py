@@ -81,7 +81,6 @@ def render(results: Results, *, summary: bool = False, pictures: bool = True) ->
         common,
         sections=list(zip(made, map(markupsafe.Markup, parts), strict=True)),
         originals=bool(examples) or any(section.originals for section in made),
-        summary=_summary(results),
         examples=examples,
         many=None if summary else _many(results),
     )
@@ -118,43 +117,6 @@ def _many(results: Results) -> Table | None:
     guessing = percent(points[0].chance)
     caption = f"People named, by how many releases of one person a service has; guessing names {guessing}"
     return Table("Table of people named by many releases", caption, columns, rows, heads=False)
-
-
-def _summary(results: Results) -> list[str]:
-    """The first paragraphs, in plain language."""
-    task, data = results.study["task"], results.study["data"]
-    sensitive, clear = task.get("sensitive"), results.risks.get(("none", "reidentify-static"))
-    count = sum(spec != "none" for spec in results.study["protections"])
-    channels, height, width = data["shape"]
-    colour = "grey" if channels == 1 or data.get("grey") else "colour"
-    examples, rest = "", ". It names no secret: no adversary was tried."
-    if results.episodic:
-        plural = "" if task["shot"] == 1 else "s"
-        examples = f", from {task['shot']} example{plural} of each of {task['way']} classes"
-    if sensitive:
-        secrets = " or ".join([sensitive, *(task.get("attributes") or [])])
-        rest = f", and how often an adversary finds out the {secrets}."
-    first = (
-        "A device protects its images before it sends them. A service learns to classify what it receives by "
-        f"{task['target']}{examples}. This study tries {count} protections on {data['images']:,} {colour} "
-        f"images of {width} × {height} pixels ({data['source']}). It measures how often the service is right"
-        f"{rest}"
-    )
-    if results.clean is None:
-        return [first]
-    named = (
-        ""
-        if clear is None
-        else (
-            f", and the adversary names the right {sensitive} on {percent(clear.top1.value)} of them "
-            f"(guessing: {percent(clear.chance)})"
-        )
-    )
-    second = (
-        f"Without protection the service is right on {percent(results.clean.value)} of images "
-        f"(guessing: {percent(results.guessing or 0)}){named}."
-    )
-    return [first, second]
 
 
 def as_json(results: Results) -> dict[str, Any]:
