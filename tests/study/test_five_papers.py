@@ -40,7 +40,7 @@ SMALL = (
     "features: {widths: [2, 2, 4, 4, 4, 4, 16], attribute_epochs: 1, simple_epochs: 1, private_epochs: 1}",
     "restoration: {steps: 2}",
     "inversion: {steps: 2, width: 2}",
-    "adversary: {steps: 2, adaptive_steps: 2, gallery: 4, probes: 4}",
+    "adversary: {steps: 2, adaptive_steps: 2, known: 4, probes: 4}",
     "pictures: 1",
 )
 

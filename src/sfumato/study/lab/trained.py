@@ -16,6 +16,7 @@ from sfumato.errors import ConfigError, SpecError, did_you_mean
 from sfumato.learn import adversarial_mask, classifier, code, few_shot, private_feature, semsim
 from sfumato.networks.encoders.pretrained import is_frozen
 from sfumato.protect import answer
+from sfumato.protect.avatar import Avatar
 from sfumato.protect.code import Code
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import Mask
@@ -103,7 +104,7 @@ def judge(lab: Lab) -> semsim.Judgements:
     codes = adversaries.others.label(adversaries.sensitive).codes
     known, asked = (
         adversaries.others.images[rows[:_JUDGED]]
-        for rows in split_gallery(codes, gallery=1, probes=1, seed=seed)
+        for rows in split_gallery(codes, known=1, probes=1, seed=seed)
     )
     places, faces, recogniser = torch.arange(len(asked)), people.find(asked)[0], adversaries.static(seed)
     gallery = recogniser.embed(people.cut(known, people.find(known)[0]))
@@ -147,6 +148,11 @@ class Recipe:
     def spec(self) -> str:
         """As in the study file, and in its records."""
         return canonical(self.name, self)
+
+    @property
+    def trained(self) -> "Recipe":
+        """The protection whose artefact it takes, and which is trained: its own."""
+        return self
 
     def settings(self, config: StudyConfig) -> Facts:
         """The settings that decide its artefact, besides data and seed."""
@@ -217,13 +223,13 @@ class MaskRecipe(Recipe):
         adversarial_mask.trainable(lab.train, self._config(lab.config), lab.config.task.target)
         if sensitive := self._sensitive(lab.config):
             adversarial_mask.episodes_of_people(
-                lab.adversaries.others, sensitive, batch=lab.config.masks.batch
+                lab.adversaries.training, sensitive, batch=lab.config.masks.batch
             )
 
     def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Any:
         training, validation = _same_classes(lab)
         target, sensitive = lab.config.task.target, self._sensitive(lab.config)
-        people = lab.adversaries.others if sensitive else None
+        people = lab.adversaries.training if sensitive else None
         how |= {"target": target, "sensitive": sensitive, "people": people, "validation": validation}
         return adversarial_mask.train(training, self._config(lab.config), seed=seed, **how)
 
@@ -376,7 +382,6 @@ class CodeRecipe(Recipe):
 def _fitting(
     data: LabelledImages, validation: LabelledImages | None, target: str, codes: code.CodeConfig
 ) -> code.CodeConfig:
-    """The settings with episodes that fit the classes of the images."""
     label = data.label(target)
     codes = fit_episodes(code.fill_queries(codes, len(label.codes.unique())), label.codes)
     if validation is None:
@@ -421,6 +426,24 @@ class AnswerRecipe(Recipe):
 
     def _open(self, path: str) -> answer.Answer:
         return answer.Answer(path)
+
+
+@dataclass(frozen=True)
+class AvatarRecipe(Recipe):
+    """A picture of a code of `bits`, or of the answer; see protect.avatar.Avatar. It takes their artefact."""
+
+    bits: int | None = None
+
+    name: ClassVar[str] = "avatar"
+    kind: ClassVar[str] = "pixels"
+
+    @property
+    def trained(self) -> Recipe:
+        """See Recipe."""
+        return AnswerRecipe() if self.bits is None else CodeRecipe(self.bits)
+
+    def _open(self, path: str) -> Avatar:
+        return Avatar(path)
 
 
 def _enrol(

@@ -42,7 +42,7 @@ class Ranked:
     proved: float  # lower bound of log-rank privacy for one release; 0 without a proof
     proved_of_many: dict[Assumption, float]  # the same for several releases, by assumption
     # For codes of few bits, how often one release names its person, to the best adversary with all these
-    # photographs: on average over equally likely people, and for the worst person.
+    # photographs: of all namings, and of the hundredth of which they are surest.
     named: tuple[float, float] | None
 
     @property
@@ -77,7 +77,7 @@ def rank_privacy(
 
     Raises DataError: fewer than two people have enough photographs; or see log_rank.judge_features.
     """
-    mine, theirs = split_gallery(identities, gallery=known, probes=asked, seed=seed)
+    mine, theirs = split_gallery(identities, known=known, probes=asked, seed=seed)
     counts = identities[mine].bincount(minlength=int(identities.max()) + 1)
     rows, others = (rows[counts[identities[rows]] >= least] for rows in (mine, theirs))
     people = identities[rows].unique()
@@ -109,8 +109,7 @@ def rank_privacy(
     named = None
     if isinstance(protection, Code) and (protection.outputs or math.inf) <= MOST_OUTPUTS:
         rows = torch.cat([rows, others])
-        each = naming.chances_by_class(protection, protection.encode(images[rows]), identities[rows])
-        named = (float(each.mean()), float(each.max()))
+        named = naming.chance_and_surest(protection, protection.encode(images[rows]), identities[rows])
     return Ranked(
         protection.spec,
         found,
@@ -136,7 +135,6 @@ def attribute_accuracies(protection: Feature | Code, images: LabelledImages, see
 
 
 def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
-    """One for each protection that releases numbers or bits, if the study asks for it."""
     return [Cell("log-rank", spec, seed)] if config.log_rank and release_kind(spec) in _TAKES else []
 
 
@@ -145,7 +143,7 @@ def _settings(lab: Lab, cell: Cell) -> Facts:
     return {
         "log-rank": 1,
         "task": [task.target, task.classes, task.sensitive],
-        "known": [adversary.gallery, adversary.probes, adversary.copies],
+        "known": [adversary.known, adversary.probes, adversary.copies],
     }
 
 
