@@ -258,7 +258,7 @@ def log_rank(
     ],
     label: Annotated[str, typer.Option(help="The label that says who is on a photograph.")] = "identity",
     known: Annotated[
-        int, typer.Option(min=2, help="How many photographs of each person the adversary has.")
+        int, typer.Option(min=2, help="Photographs of each person that the adversary has.")
     ] = 10,
     asked: Annotated[int, typer.Option(min=1, help="How many others of each person they must name.")] = 10,
     least: Annotated[int, typer.Option(min=2, help="People with fewer known photographs are left out.")] = 4,

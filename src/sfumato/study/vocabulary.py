@@ -111,7 +111,7 @@ _LEAVES = {
     "feature": "In place of an image a few numbers leave, which a trained network computes, and noise.",
     "code": "In place of an image a few bits or numbers leave, which a trained network computes from it.",
     "answer": "In place of an image the name of its class leaves, by a trained network on the device.",
-    "avatar": "In place of an image a drawn face leaves, which a trained network's few bits or answer decide.",
+    "avatar": "In place of an image a drawn face leaves, which few bits or the answer of a network decide.",
     "outside": "Each image leaves as another tool made it.",
 }
 _RELEASED = {"feature": NUMBERS, "code": BITS, "answer": ANSWER}  # others release pixels

@@ -14,7 +14,7 @@ from sfumato.errors import ConfigError, SfumatoError, needs_extra
 from sfumato.study.choose.figures import Estimate, percent
 from sfumato.study.choose.recommend import SAID
 from sfumato.study.choose.results import Results, load_all
-from sfumato.study.report.tables import FILES, Column, Table, join_tables, show, show_estimate, tables
+from sfumato.study.report.tables import FILES, join_tables, show, show_estimate, tables
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _FLAGS = ("--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking")
@@ -82,7 +82,8 @@ def render(results: Results, *, summary: bool = False, pictures: bool = True) ->
         sections=list(zip(made, map(markupsafe.Markup, parts), strict=True)),
         originals=bool(examples) or any(section.originals for section in made),
         examples=examples,
-        many=None if summary else _many(results),
+        summary=summary,
+        said=SAID,
     )
 
 
@@ -99,24 +100,8 @@ def _environment() -> Any:
         lstrip_blocks=True,
     )
     environment.filters |= {"markup": markupsafe.Markup, "percent": percent, "shown": show}
+    environment.filters["estimate"] = show_estimate
     return environment
-
-
-def _many(results: Results) -> Table | None:
-    """How naming grows with the number of releases of the recommended setting; None without one."""
-    advice = results.advice
-    curve = advice.setting and results.curves.get(advice.setting.protection)
-    points = [point for point in curve.points if point.releases in SAID] if curve else []
-    if not points:
-        return None
-    rows = [["what is recommended, sent", *(show_estimate(point.named) for point in points)]]
-    if advice.has_table:
-        rows.append(["nothing: looked up in an answer table", *["guessing"] * len(points)])
-    columns = [Column("what leaves the device for a query", number=False)]
-    columns += [Column(str(point.releases)) for point in points]
-    guessing = percent(points[0].chance)
-    caption = f"People named, by how many releases of one person a service has; guessing names {guessing}"
-    return Table("Table of people named by many releases", caption, columns, rows, heads=False)
 
 
 def as_json(results: Results) -> dict[str, Any]:
