@@ -30,17 +30,12 @@ _NUMBERS = 8  # of a code or a feature that are written out
 
 def view_release(lab: Lab, cell: Cell, release: Any, view: str) -> Tensor:
     """(N, C, H, W) uint8 images: a view of a release, by its name in vocabulary.VIEWS."""
-    shown: Tensor
-    match view:
-        case "denoised":
-            model = train_few_shot(lab, cell.protection, cell.seed, "denoised")
-            shown = model.denoise(release.images())
-        case "restored":
-            shown = lab.adversaries.undone(cell, release)
-        case "shape":
-            shown = release.shapes()
-        case _:
-            shown = release.images()
+    if view == "denoised":
+        shown = train_few_shot(lab, cell.protection, cell.seed, "denoised").denoise(release.images())
+    elif view == "restored":
+        shown = lab.adversaries.undone(cell, release)
+    else:
+        shown = release.shapes() if view == "shape" else release.images()
     return shown
 
 
