@@ -10,7 +10,6 @@ Made of arrays, without PyTorch: a service that compares codes does not install 
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -86,7 +85,8 @@ class Gallery:
         vectors, shots = means, examples.astype(np.float64)
         if codes is not None and labels:
             vectors, shots = codes.posterior(means, weights, examples)
-        return cls(labels, vectors, squares(vectors), shots, hashes_of(labels))
+        hashes = np.frombuffer(b"".join(_digest(label.encode()) for label in labels), np.uint64)
+        return cls(labels, vectors, squares(vectors), shots, hashes)
 
     def name(self, queries: np.ndarray, *, top: int, refusal: Refusal | None) -> Named:
         """The nearest classes of (Q, D) queries; there is at least one class.
@@ -163,11 +163,6 @@ def order(query: np.ndarray, hashes: np.ndarray, squared: np.ndarray) -> np.ndar
     groups = np.concatenate(([0], steps.cumsum()))
     drawn = _mix(hashes[rows] ^ np.frombuffer(_digest(query.tobytes()), np.uint64))
     return rows[np.lexsort((drawn, groups))]
-
-
-def hashes_of(labels: Sequence[str]) -> np.ndarray:
-    """(K,) uint64 of the labels."""
-    return np.frombuffer(b"".join(_digest(label.encode()) for label in labels), np.uint64)
 
 
 def _digest(data: bytes) -> bytes:
