@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +30,28 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn import method
 from sfumato.learn.augmentation import augment
-from sfumato.learn.code_prototypes import of_card
+from sfumato.learn.code_prototypes import CodePrototypes, of_card
+from sfumato.learn.codebook import fit_codebook
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.gallery import answers_of_episodes, measure_prototypes
 from sfumato.learn.private_feature import adversary, reverse_gradient
 from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototypical_loss
 from sfumato.learn.start import START_FIELD, begin
 from sfumato.networks.classifiers import ENCODERS, check_network
-from sfumato.networks.code import CodeNetwork, make_code_network
+from sfumato.networks.code import Codebook, CodeNetwork, make_code_network
 from sfumato.networks.encoders.pretrained import PretrainedEncoder, on_card
 from sfumato.networks.weights import initial_weights
-from sfumato.protect.code import KIND, Code, check_noise, signs
+from sfumato.protect.code import KIND, MEANS, MOST_WORD, SIGNS, Code, check_noise, signs
 from sfumato.protect.vectors import MOST_BITS
+
+AUTO = "auto"  # see CodeConfig.codebook
 
 _CHECKPOINT, _PRETRAINING = "code checkpoint", "code pretraining"
 # Of the costs of the same scenes; others were compared by studies/accelerator/releases.py at 258aef2f.
 _PAIRS, _SETS = 5.0, 100.0
+_COMMITMENT = 0.25
+_LEAST_CLASSES = 5  # of training images, for words
+_KEPT = 3  # sets of a frozen encoder's outputs
 _FROM, _UNTIL = 0.2, 0.5  # shares of a training, between which the weight of these rises
 
 
@@ -53,6 +60,10 @@ class CodeConfig(method.Episodic):
     """The settings of training the encoder of a code; for those that are not here see learn.method.
 
     Attributes:
+        codebook: "signs": a bit is the sign of a number. "means": the bits, at most 16, number the nearest of
+            2^b words, which a receiver decodes. "auto": both are trained, if there are validation images and
+            the code can have words, and the one whose answers about these are better is taken.
+        directions: the numbers of a word, fewer with few classes.
         encoder: a name of networks.classifiers.ENCODERS; or one that was trained before, see
             networks.pretrained, which is frozen unless its `rate` is set.
         balance: the weight of the imbalance of bits, which should be 1 as often as -1 and independent of
@@ -64,8 +75,11 @@ class CodeConfig(method.Episodic):
 
     bits: int | None = None  # b, of a code of bits, up to 64; or
     numbers: int | None = None  # d, of a code of numbers
+    codebook: str = SIGNS
+    directions: int = 40
     encoder: str = "conv4"
     start: str = field(default="drawn", metadata=START_FIELD)
+    mirrored: bool = False  # the encoder sees every image twice, once mirrored, and its outputs are averaged
     side: int | None = None  # images are shrunk to this height and width first, or not at all
     way: int = 20
     shot: int = 5
@@ -92,11 +106,15 @@ class CodeConfig(method.Episodic):
     def __post_init__(self) -> None:
         check_size(bits=self.bits, numbers=self.numbers)
         check_network(self.encoder, ENCODERS, what="encoder")
+        method.check_known("codebook", self.codebook, (SIGNS, MEANS, AUTO))
+        if self.codebook == MEANS and (why := self.why_no_words):
+            raise ConfigError(f"codebook=means: {why}: write codebook=signs, or auto")
         check_noise(flip=self.flip, epsilon=None, norm=self.norm, noise=self.noise)
         if (self.flip is not None and self.bits is None) or (self.norm is not None and self.numbers is None):
             raise ConfigError("flip is for bits, norm and noise are for numbers: leave out the others")
-        least = {"epochs": 1, "episodes_per_epoch": 1, "patience": 1, "halve_every": 1, "shifts": 0}
-        method.check_least(self, **least, validation_episodes=2, balance=0, same_scenes=0, against=0)
+        least = {"epochs": 1, "episodes_per_epoch": 1, "patience": 1, "halve_every": 1, "directions": 1}
+        more = {"shifts": 0, "validation_episodes": 2, "balance": 0, "same_scenes": 0, "against": 0}
+        method.check_least(self, **least, **more)
         if not 0 <= self.pretraining_epochs < self.epochs:
             raise ConfigError(
                 f"pretraining_epochs={self.pretraining_epochs}: from 0 to {self.epochs - 1}, below epochs"
@@ -106,6 +124,13 @@ class CodeConfig(method.Episodic):
     def dimension(self) -> int:
         """b or d."""
         return self.bits or self.numbers or 0
+
+    @property
+    def why_no_words(self) -> str:
+        """Why codes of this length and noise cannot have words; "" if they can."""
+        if self.bits is None or self.bits > MOST_WORD:
+            return f"{self.bits or 'no'} bits, and words are numbered by 1 to {MOST_WORD}"
+        return "" if self.flip is None else f"flip={self.flip:g} turns bits one by one, and a word needs all"
 
 
 def fill_queries(config: CodeConfig, classes: int) -> CodeConfig:
@@ -160,6 +185,14 @@ class CodeModel(method.Model):
             return 2 * signs(numbers).float() - 1
         return numbers if config.norm is None else clip(numbers, config.norm)
 
+    @property
+    def prototypes(self) -> CodePrototypes:
+        """Those that a receiver makes of the card and the words."""
+        codebook = self.network.codebook
+        return of_card(
+            self.card, [] if codebook is None else [each.detach().cpu().numpy() for each in codebook.tables]
+        )
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the encoder as an artefact, for `code:artefact=FILE`."""
         network = {f"network.{name}": each for name, each in self.network.state_dict().items()}
@@ -168,7 +201,7 @@ class CodeModel(method.Model):
 
 def of_any_length(config: CodeConfig) -> CodeConfig:
     """The settings of `pretrain`, which all lengths and noises share."""
-    return replace(config, bits=1, numbers=None, flip=None, norm=None, noise=None)
+    return replace(config, bits=1, numbers=None, codebook=SIGNS, flip=None, norm=None, noise=None)
 
 
 def pretrain(
@@ -234,6 +267,23 @@ def train(
 
     Raises DataError for data without such episodes, and for a label that is target and sensitive.
     """
+    classes = len(data.label(target).codes.unique())
+    if config.codebook == AUTO:
+        how = {"target": target, "sensitive": sensitive, "validation": validation, "same_scenes": same_scenes}
+        how |= {"seed": seed, "pretraining": pretraining, "progress": progress, "device": device}
+        tried = [SIGNS]
+        if validation is not None and not config.why_no_words and classes >= _LEAST_CLASSES:
+            tried.append(MEANS)
+        return _take_better(
+            partial(train, data, **how), [replace(config, codebook=each) for each in tried], checkpoint
+        )
+    if config.codebook == MEANS:
+        if classes < _LEAST_CLASSES:
+            raise DataError(
+                f"{data.name}: words need {_LEAST_CLASSES} classes that they tell apart, and {target!r} has "
+                f"{classes}: write codebook=signs, or add classes"
+            )
+        config = replace(config, directions=min(config.directions, classes - 1))
     if (config.against > 0) != bool(sensitive):
         raise ConfigError(
             f"against={config.against:g} and {len(sensitive)} sensitive labels: give both, or neither"
@@ -249,7 +299,7 @@ def train(
     model = make_untrained(data, config, target=target, sensitive=sensitive, validation=validation, seed=seed)
     model.to(device)
     class_of = label.codes.unique(return_inverse=True)[1]
-    frozen = _fit_encoder(model, data, class_of)
+    frozen, codebook = _fit_encoder(model, data, class_of), model.network.codebook
     run = Run(model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, device=device)
     judge, finish = (None, None) if validation is None else _judge(model, validation, target)
     secrets = {name: data.label(name).codes.unique(return_inverse=True)[1] for name in sensitive}
@@ -259,6 +309,8 @@ def train(
         """(N, K + Q) rows of an episode."""
         draw.manual_seed(seed_of(seed, epoch))
         run.set_rate(config.rate_at(epoch))
+        if codebook is not None and epoch == config.pretraining_epochs:
+            return  # the words as they are fitted are judged first
         for _ in range(config.episodes_per_epoch):
             yield sampler.draw(1, draw)[0]
 
@@ -277,11 +329,13 @@ def train(
         if same_scenes is not None and weight():
             of_set = same_scenes(draw)  # (P, S, C, H, W)
             outputs = torch.cat([outputs, model.encode(of_set.flatten(0, 1))])
-        numbers = model.network.code(outputs)
+        if codebook is not None:
+            outputs = mix_classes(outputs, rows.numel(), config.episode, draw)
+        numbers = model.network.vectors(outputs)
         numbers, others = numbers[: rows.numel()], numbers[rows.numel() :]
         loss = episode_loss(model, numbers, config, draw)
         if of_set is not None:
-            both = torch.stack([others, release_numbers(others, config, draw)])
+            both = torch.stack([others, release_numbers(others, config, draw, codebook)])
             loss = loss + weight() * same_scenes_cost(*both.unflatten(1, of_set.shape[:2]))
         for name, codes in secrets.items():
             guesses = model.adversaries[f"of {name}"](reverse_gradient(numbers, config.against))
@@ -291,24 +345,45 @@ def train(
     def judge_epoch() -> float | None:
         return judge() if judge is not None and weight() == config.same_scenes else None
 
-    if config.pretraining_epochs and not (checkpoint and Path(checkpoint).exists()):
-        run.epoch = config.pretraining_epochs
-        if frozen is None:
+    if not (checkpoint and Path(checkpoint).exists()):
+        own, run.epoch = None, config.pretraining_epochs
+        if config.pretraining_epochs and frozen is None:
             own = Path(f"{checkpoint}.pretraining") if checkpoint and not pretraining else None
             more = {"checkpoint": pretraining or own, "progress": progress, "device": device}
             of_classes = pretrain(data, config, target=target, seed=seed, **more)
             run.begin_from(of_classes, model.network.encoder)
-            if checkpoint and own:
-                run.save(checkpoint)
-                own.unlink()
+        if codebook is not None:
+            outputs = model.infer(model.encode, data.images)[None] if frozen is None else frozen
+            fit_codebook(model.network, outputs.flatten(0, 1), class_of.repeat(len(outputs)), seed=seed)
+        if checkpoint and own:
+            run.save(checkpoint)
+            own.unlink()
+    epochs = config.epochs
+    if codebook is not None and frozen is not None and validation is None:
+        epochs = config.pretraining_epochs + 1  # nobody can say whether episodes make its words better
     patience = {"patience": config.patience, "patient_from": config.pretraining_epochs}
     more = {"judge": judge_epoch, "checkpoint": checkpoint, "progress": progress, **patience}
-    fit(run, batches, step, epochs=config.epochs, steps=config.episodes_per_epoch, **more)
+    fit(run, batches, step, epochs=epochs, steps=config.episodes_per_epoch, **more)
     model.card |= run.outcome
     model.card["prototypes"] = None
     if finish is not None:
         finish()
     return model
+
+
+def _take_better(
+    train_one: Callable[..., CodeModel],
+    configs: Sequence[CodeConfig],
+    checkpoint: str | os.PathLike[str] | None,
+) -> CodeModel:
+    """Trains by each of the settings, and returns the model with the better answers on validation images."""
+    files = [checkpoint and Path(f"{checkpoint}.{config.codebook}") for config in configs]
+    models = [train_one(config=config, checkpoint=file) for config, file in zip(configs, files, strict=True)]
+    best = max(models, key=lambda model: model.card["validation_accuracy"] or 0)
+    best.card["tried"] = {each.config.codebook: each.card["validation_accuracy"] for each in models}
+    for file in filter(None, files):
+        file.unlink(missing_ok=True)
+    return best
 
 
 def evaluate(
@@ -326,16 +401,24 @@ def _answers(
     model: CodeModel, codes: Tensor, rows: Tensor, *, shot: int
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The answers of a service to (n, d) codes with noise, in episodes of (E, N, K + Q) rows of them."""
-    code, made = model.code, of_card(model.card)
-    embedded, weights = made.unbias(codes, code).numpy(), np.full(len(codes), made.weight(code))
+    code, made = model.code, model.prototypes
+    embedded, weights = made.unbias(codes.numpy(), code), np.full(len(codes), made.weight(code))
     more: dict[str, Any] = {"weights": weights, "codes": made, "refusal": made.refusal_of(code)}
     return answers_of_episodes(embedded, rows.numpy(), shot=shot, **more)
 
 
 def episode_loss(model: CodeModel, numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
-    """Cross-entropy of the queries among (N·(K + Q), d) numbers of one episode; and the bits' imbalance."""
-    codes = release_numbers(numbers, config, draw)
+    """Cross-entropy of the queries among (N·(K + Q), d) numbers of one episode; and the bits' imbalance.
+
+    With a codebook the distance of numbers from their words (VQ-VAE: van den Oord et al. 2017, Eq. (3)).
+    """
+    codebook = model.network.codebook
+    codes = release_numbers(numbers, config, draw, codebook)
     loss = prototypical_loss(codes, config.episode, model.scale.exp())
+    if codebook is not None:
+        words = codebook.nearest(numbers)
+        apart = functional.mse_loss(words, numbers.detach()) + functional.mse_loss(words.detach(), numbers)
+        return loss + _COMMITMENT * numbers.shape[1] * apart
     if config.balance and config.bits is not None:
         loss = loss + config.balance * imbalance(numbers)
     return loss
@@ -346,23 +429,54 @@ def _fit_encoder(model: CodeModel, data: LabelledImages, class_of: Tensor) -> Te
 
     (V, N, D), for the images and, with `flips`, for the mirrored ones; None for a learning encoder.
     """
-    network = model.eval().network
-    if not isinstance(network.encoder, PretrainedEncoder):
+    encoder = model.eval().network.encoder
+    if not isinstance(encoder, PretrainedEncoder):
         return None
-    variants = (data.images, data.images.flip(3))[: 1 + model.config.flips]
-    encoder, whitened = network.encoder.encoder, network.encoder.whitened
-
-    def raw(part: Tensor) -> Tensor:
-        return encoder.raw(network.shrink(to_float(to_device(part, device_of(model)))))
-
-    with torch.no_grad():
-        outputs = [method.in_batches(raw, each) for each in variants]
-    network.encoder.fit(torch.cat(outputs), class_of.repeat(len(outputs)))
-    return None if encoder.rate else torch.stack([whitened(encoder.scale(each)) for each in outputs])
+    outputs = _raw(model, data)
+    encoder.fit(outputs.flatten(0, 1), class_of.repeat(len(outputs)))
+    return None if encoder.encoder.rate else _finish(model, outputs)
 
 
-def release_numbers(numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
-    """Numbers as released: (N, d) from -1 to 1 -> (N, d), with the gradient of the numbers."""
+_LAST: dict[tuple[Any, ...], Tensor] = {}  # results of _raw, which the codes of a study share
+
+
+def _raw(model: CodeModel, data: LabelledImages) -> Tensor:
+    """(V, N, D) of a pretrained encoder, not standardised: of images and, if it is needed, mirrored ones."""
+    network, config, device = model.network, model.config, device_of(model)
+    mirrored = config.flips or config.mirrored
+    key = (data.digest, config.encoder, config.side, mirrored, device)
+    if key not in _LAST:
+
+        def raw(part: Tensor) -> Tensor:
+            return network.encoder.encoder.raw(network.shrink(to_float(to_device(part, device))))
+
+        variants = (data.images, data.images.flip(3))[: 1 + mirrored]
+        with torch.no_grad():
+            made = torch.stack([method.in_batches(raw, each) for each in variants])
+        for old in list(_LAST)[:-_KEPT]:
+            del _LAST[old]
+        _LAST[key] = made
+    return _LAST[key]
+
+
+@torch.no_grad()
+def _finish(model: CodeModel, raw: Tensor) -> Tensor:
+    """(V, N, D) of `_raw` -> the same as `encode` gives it: (V, N, D), or their mean, (1, N, D)."""
+    encoder = model.network.encoder
+    made = torch.stack([encoder.whitened(encoder.encoder.scale(each)) for each in raw])
+    return made.mean(0, keepdim=True) if model.config.mirrored else made
+
+
+def release_numbers(
+    numbers: Tensor, config: CodeConfig, draw: torch.Generator, codebook: Codebook | None = None
+) -> Tensor:
+    """Numbers as a receiver has them: (N, d) from -1 to 1 -> (N, d), with the gradient of the numbers.
+
+    With a codebook they are the unit vectors of CodeNetwork.vectors, and the receiver has their words.
+    """
+    if codebook is not None:
+        words = functional.normalize(codebook.nearest(numbers))
+        return words + numbers - numbers.detach()
     if config.bits is not None:
         bits = 2 * signs(numbers).float() - 1
         if config.flip is not None:
@@ -388,6 +502,19 @@ def imbalance(numbers: Tensor) -> Tensor:
     correlations = about.T @ about - torch.eye(numbers.shape[1], device=numbers.device)
     pairs = max(1, numbers.shape[1] * (numbers.shape[1] - 1))
     return mean.square().mean() + correlations.square().sum() / pairs
+
+
+def mix_classes(outputs: Tensor, count: int, shape: Shape, draw: torch.Generator) -> Tensor:
+    """Mixes the first `count` outputs, of an episode, by class: three of four classes with the next one.
+
+    A mixture of two classes, of at most half of the second, is a class that nobody has seen (ours).
+    """
+    own = outputs[:count].unflatten(0, (shape.way, -1))  # (N, K + Q, D)
+    shares = (
+        torch.rand(shape.way, 1, 1, generator=draw) / 2 * (torch.rand(shape.way, 1, 1, generator=draw) < 0.75)
+    )
+    mixed = torch.lerp(own, own.roll(1, 0), to_device(shares, outputs.device))
+    return torch.cat([mixed.flatten(0, 1), outputs[count:]])
 
 
 def height(done: float) -> float:
@@ -436,13 +563,17 @@ def make_untrained(
     channels, height, width = data.images.shape[1:]
     try:
         sizes: dict[str, Any] = {"dimension": config.dimension, "side": config.side}
+        sizes["mirrored"] = config.mirrored
+        sizes["directions"] = config.directions if config.codebook == MEANS else None
         network = make_code_network(config.encoder, (channels, height, width), seed=seed, **sizes)
     except DataError as error:
         raise DataError(f"{data.name}: {error}") from error
     with initial_weights(seed):
         classes = {name: len(data.label(name).codes.unique()) for name in sensitive}
-        adversaries = {f"of {name}": adversary(config.dimension, number) for name, number in classes.items()}
-    scale = nn.Parameter(torch.tensor(0.0))  # ln of the factor of squared distances
+        size = network.project.out_features
+        adversaries = {f"of {name}": adversary(size, number) for name, number in classes.items()}
+    # ln of the factor of squared distances, which are small between words
+    scale = nn.Parameter(torch.tensor(0.0 if network.codebook is None else 1.8))
     model = CodeModel(card, network=network, scale=scale, adversaries=nn.ModuleDict(adversaries))
     card["start"] = begin(network.encoder, config.start)
     return model
@@ -458,7 +589,7 @@ def _judge(
     images, classes, shot = data.images[drawn], data.label(target).codes[drawn], config.validation_shot
     encoder, outputs = model.network.encoder, None
     if isinstance(encoder, PretrainedEncoder) and not encoder.encoder.rate:
-        outputs = model.infer(model.encode, images)
+        outputs = _finish(model, _raw(model, data))[0, drawn]
 
     @torch.no_grad()
     def codes() -> Tensor:
@@ -470,12 +601,16 @@ def _judge(
 
     def accuracy() -> float:
         """By plain means, in a tenth of the time of a service's answers."""
-        return episode_accuracies(codes(), places, shot=shot).mean().item()
+        made = codes()
+        if model.network.codebook is not None:
+            made = torch.from_numpy(model.prototypes.unbias(made.numpy(), model.code))
+        return episode_accuracies(made, places, shot=shot).mean().item()
 
     def finish() -> None:
         """Measures the receivers' settings, see gallery.measure_prototypes, and their answers."""
         shown, way = (model.codes(images), codes(), classes), config.validation_way
-        model.card["prototypes"] = measure_prototypes(*shown, way=way, shot=shot, code=model.code)
+        made: dict[str, Any] = {"code": model.code, "words": model.prototypes.words}
+        model.card["prototypes"] = measure_prototypes(*shown, way=way, shot=shot, **made)
         answers, _ = _answers(model, codes(), places, shot=shot)
         model.card["validation_accuracy"] = float(answers.mean())
 
