@@ -138,7 +138,7 @@ def test_a_start_is_learned_and_said_how(command: Command, tmp_path: Path):
     assert said.code == 0, said.err
     assert "(3-way 1-shot, 3 episodes, none)" in said.out
     assert "nothing is promised to the images that it was trained on" in said.out
-    assert "computed: factored, float32" in said.out
+    assert "computed: vectorised, float32" in said.out
     assert meta.load(tmp_path / "m.safetensors").card["privacy"] is None
 
 

@@ -34,6 +34,7 @@ from sfumato.errors import ConfigError
 from sfumato.study.cells import Cell, Facts, Kind, Method, method_of
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab
+from sfumato.study.measure.accuracy import serve_vectors
 from sfumato.study.measure.looks import view_release
 from sfumato.study.vocabulary import ATTACKS, IMAGES, attacks_of, not_taken, release_kind
 
@@ -57,10 +58,14 @@ def _find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]
 def readings(gallery: Gallery) -> dict[str, See]:
     """The ways to read a release as numbers, by their words.
 
-    Noise on every pixel is read as means over squares as well, which remove most of it.
+    Noise on every pixel is read as means over squares as well, which remove most of it, and words as a cloud
+    decodes them.
     """
     if not gallery.images:
-        return {"": lambda released: released.vectors()}
+        ways: dict[str, See] = {"": lambda released: released.vectors()}
+        if gallery.released.kind == "bits" and serve_vectors(gallery.released).has_words:
+            ways[", decoded"] = lambda released: torch.from_numpy(serve_vectors(released).vectors)
+        return ways
     channels, height, width = _planes(gallery.released).shape[1:]
     side = next(side for side in range(1, height + width) if channels * height * width <= _NUMBERS * side**2)
     ways = {"" if side == 1 else f", on {side}x{side} means": means(side)}
@@ -169,10 +174,10 @@ def _judge(gallery: Gallery, truth: Tensor, made: Compared, **further: Any) -> C
     return Comparison(result, names, made.guesses[0].identities, similarities)
 
 
-def compare_vectors(lab: Lab, cell: Cell, see: See) -> Comparison:
-    """Compares the numbers of releases, or (N, D) numbers made from them, with those of known people."""
+def _compare_vectors(lab: Lab, cell: Cell) -> Comparison:
+    """Compares the numbers of releases, decoded if they can be, with those of known people."""
     gallery, truth = lab.adversaries.gallery(cell)
-    made = by_vectors(gallery, see, copies=lab.config.adversary.copies)
+    made = by_vectors(gallery, [*readings(gallery).values()][-1], copies=lab.config.adversary.copies)
     return _judge(gallery, truth, made, faces_found=None)
 
 
@@ -189,7 +194,7 @@ def compare_values(
 def _compare_images(lab: Lab, cell: Cell) -> Comparison:
     words, adversaries = ATTACKS[cell.subject], lab.adversaries
     if words.view == "released" and release_kind(cell.protection) not in IMAGES:
-        return compare_vectors(lab, cell, lambda released: released.vectors())
+        return _compare_vectors(lab, cell)
     gallery, truth = adversaries.gallery(cell, faces=True)
     networks = adversaries.recognisers, adversaries.static(cell.seed)
     made = by_images(
