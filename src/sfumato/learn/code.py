@@ -39,7 +39,7 @@ from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototypical_
 from sfumato.learn.start import START_FIELD, begin
 from sfumato.networks.classifiers import ENCODERS, check_network
 from sfumato.networks.code import Codebook, CodeNetwork, make_code_network
-from sfumato.networks.encoders.pretrained import PretrainedEncoder, on_card
+from sfumato.networks.encoders.pretrained import PretrainedEncoder, is_frozen, on_card
 from sfumato.networks.weights import initial_weights
 from sfumato.protect.code import KIND, MEANS, MOST_WORD, SIGNS, Code, check_noise, signs
 from sfumato.protect.vectors import MOST_BITS
@@ -51,6 +51,7 @@ _CHECKPOINT, _PRETRAINING = "code checkpoint", "code pretraining"
 _PAIRS, _SETS = 5.0, 100.0
 _COMMITMENT = 0.25
 _LEAST_CLASSES = 5  # of training images, for words
+_SLOWLY = 0.05  # share of the learning rate for words on a frozen encoder, which soon know the classes
 _KEPT = 3  # sets of a frozen encoder's outputs
 _FROM, _UNTIL = 0.2, 0.5  # shares of a training, between which the weight of these rises
 
@@ -180,7 +181,11 @@ class CodeModel(method.Model):
 
     def codes(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32 as a receiver computes with them, without noise."""
-        numbers, config = self.infer(self.numbers, images), self.config
+        return self.without_noise(self.infer(self.numbers, images))
+
+    def without_noise(self, numbers: Tensor) -> Tensor:
+        """(N, d) numbers before signs and noise -> `codes`."""
+        config = self.config
         if config.bits is not None:
             return 2 * signs(numbers).float() - 1
         return numbers if config.norm is None else clip(numbers, config.norm)
@@ -268,21 +273,18 @@ def train(
     Raises DataError for data without such episodes, and for a label that is target and sensitive.
     """
     classes = len(data.label(target).codes.unique())
+    if config.codebook == AUTO and (validation is None or config.why_no_words or classes < _LEAST_CLASSES):
+        config = replace(config, codebook=SIGNS)
     if config.codebook == AUTO:
         how = {"target": target, "sensitive": sensitive, "validation": validation, "same_scenes": same_scenes}
         how |= {"seed": seed, "pretraining": pretraining, "progress": progress, "device": device}
-        tried = [SIGNS]
-        if validation is not None and not config.why_no_words and classes >= _LEAST_CLASSES:
-            tried.append(MEANS)
-        return _take_better(
-            partial(train, data, **how), [replace(config, codebook=each) for each in tried], checkpoint
+        return _take_better(partial(train, data, **how), config, checkpoint)
+    if config.codebook == MEANS and classes < _LEAST_CLASSES:
+        raise DataError(
+            f"{data.name}: words need {_LEAST_CLASSES} classes that they tell apart, and {target!r} has "
+            f"{classes}: write codebook=signs, or add classes"
         )
     if config.codebook == MEANS:
-        if classes < _LEAST_CLASSES:
-            raise DataError(
-                f"{data.name}: words need {_LEAST_CLASSES} classes that they tell apart, and {target!r} has "
-                f"{classes}: write codebook=signs, or add classes"
-            )
         config = replace(config, directions=min(config.directions, classes - 1))
     if (config.against > 0) != bool(sensitive):
         raise ConfigError(
@@ -300,6 +302,9 @@ def train(
     model.to(device)
     class_of = label.codes.unique(return_inverse=True)[1]
     frozen, codebook = _fit_encoder(model, data, class_of), model.network.codebook
+    if codebook is not None and frozen is not None:
+        for parameter in (*model.network.project.parameters(), *codebook.parameters()):
+            parameter.share_of_rate = _SLOWLY  # type: ignore[attr-defined]
     run = Run(model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, device=device)
     judge, finish = (None, None) if validation is None else _judge(model, validation, target)
     secrets = {name: data.label(name).codes.unique(return_inverse=True)[1] for name in sensitive}
@@ -372,17 +377,16 @@ def train(
 
 
 def _take_better(
-    train_one: Callable[..., CodeModel],
-    configs: Sequence[CodeConfig],
-    checkpoint: str | os.PathLike[str] | None,
+    train_one: Callable[..., CodeModel], config: CodeConfig, checkpoint: str | os.PathLike[str] | None
 ) -> CodeModel:
-    """Trains by each of the settings, and returns the model with the better answers on validation images."""
-    files = [checkpoint and Path(f"{checkpoint}.{config.codebook}") for config in configs]
-    models = [train_one(config=config, checkpoint=file) for config, file in zip(configs, files, strict=True)]
-    best = max(models, key=lambda model: model.card["validation_accuracy"] or 0)
-    best.card["tried"] = {each.config.codebook: each.card["validation_accuracy"] for each in models}
-    for file in filter(None, files):
-        file.unlink(missing_ok=True)
+    """Trains both kinds of bits, and returns the model whose answers about validation images are better."""
+    files = {each: checkpoint and Path(f"{checkpoint}.{each}") for each in (SIGNS, MEANS)}
+    models = {k: train_one(replace(config, codebook=k), checkpoint=file) for k, file in files.items()}
+    tried = {each: model.card["validation_accuracy"] for each, model in models.items()}
+    for file in filter(None, files.values()):
+        file.unlink()
+    best = models[max(tried, key=lambda each: tried[each])]
+    best.card["tried"] = tried
     return best
 
 
@@ -392,7 +396,7 @@ def evaluate(
     """Mean accuracy of a service's answers in episodes of new classes, by codes with the training's noise."""
     rows = Sampler(data.label(target), shape).draw(episodes, torch.Generator().manual_seed(seed))
     config, noise = model.config, torch.Generator().manual_seed(seed)
-    codes = release_numbers(model.infer(model.numbers, data.images), config, noise)
+    codes = release_numbers(_numbers(model, data), config, noise)
     answers, size = _answers(model, codes, rows, shot=shape.shot), "bits" if config.bits else "numbers"
     return Accuracy.of_answers(answers, rows[:, :, shape.shot :], shape, f"{config.dimension} {size}")
 
@@ -432,7 +436,7 @@ def _fit_encoder(model: CodeModel, data: LabelledImages, class_of: Tensor) -> Te
     encoder = model.eval().network.encoder
     if not isinstance(encoder, PretrainedEncoder):
         return None
-    outputs = _raw(model, data)
+    outputs = _raw(model, data, mirrored=model.config.flips or model.config.mirrored)
     encoder.fit(outputs.flatten(0, 1), class_of.repeat(len(outputs)))
     return None if encoder.encoder.rate else _finish(model, outputs)
 
@@ -440,22 +444,21 @@ def _fit_encoder(model: CodeModel, data: LabelledImages, class_of: Tensor) -> Te
 _LAST: dict[tuple[Any, ...], Tensor] = {}  # results of _raw, which the codes of a study share
 
 
-def _raw(model: CodeModel, data: LabelledImages) -> Tensor:
-    """(V, N, D) of a pretrained encoder, not standardised: of images and, if it is needed, mirrored ones."""
+def _raw(model: CodeModel, data: LabelledImages, *, mirrored: bool) -> Tensor:
+    """(V, N, D) of a pretrained encoder, not standardised: of images and, if asked for, mirrored ones."""
     network, config, device = model.network, model.config, device_of(model)
-    mirrored = config.flips or config.mirrored
     key = (data.digest, config.encoder, config.side, mirrored, device)
+
+    def raw(part: Tensor) -> Tensor:
+        seen = network.shrink(to_float(to_device(part, device)))
+        return torch.as_tensor(network.encoder.encoder.raw(seen))
+
     if key not in _LAST:
-
-        def raw(part: Tensor) -> Tensor:
-            return network.encoder.encoder.raw(network.shrink(to_float(to_device(part, device))))
-
+        for old in list(_LAST)[: 1 - _KEPT]:
+            del _LAST[old]
         variants = (data.images, data.images.flip(3))[: 1 + mirrored]
         with torch.no_grad():
-            made = torch.stack([method.in_batches(raw, each) for each in variants])
-        for old in list(_LAST)[:-_KEPT]:
-            del _LAST[old]
-        _LAST[key] = made
+            _LAST[key] = torch.stack([method.in_batches(raw, each) for each in variants])
     return _LAST[key]
 
 
@@ -465,6 +468,15 @@ def _finish(model: CodeModel, raw: Tensor) -> Tensor:
     encoder = model.network.encoder
     made = torch.stack([encoder.whitened(encoder.encoder.scale(each)) for each in raw])
     return made.mean(0, keepdim=True) if model.config.mirrored else made
+
+
+def _numbers(model: CodeModel, data: LabelledImages, rows: Tensor | None = None) -> Tensor:
+    """(n, d) numbers of images, or of some rows of them; a frozen encoder sees each image once, not again."""
+    rows = torch.arange(len(data)) if rows is None else rows
+    if not is_frozen(model.config.encoder):
+        return model.infer(model.numbers, data.images[rows])
+    outputs = _finish(model.eval(), _raw(model, data, mirrored=model.config.mirrored))[0]
+    return model.infer(model.network.code, outputs[rows.to(outputs.device)]).cpu()
 
 
 def release_numbers(
@@ -586,17 +598,10 @@ def _judge(
     config, draw = model.config, torch.Generator().manual_seed(0)
     rows = Sampler(data.label(target), config.validation_episode).draw(config.validation_episodes, draw)
     drawn, places = rows.unique(return_inverse=True)
-    images, classes, shot = data.images[drawn], data.label(target).codes[drawn], config.validation_shot
-    encoder, outputs = model.network.encoder, None
-    if isinstance(encoder, PretrainedEncoder) and not encoder.encoder.rate:
-        outputs = _finish(model, _raw(model, data))[0, drawn]
+    classes, shot = data.label(target).codes[drawn], config.validation_shot
 
-    @torch.no_grad()
     def codes() -> Tensor:
-        if outputs is None:
-            numbers = model.infer(model.numbers, images)
-        else:
-            numbers = model.eval().network.code(to_device(outputs, device_of(model))).cpu()
+        numbers = _numbers(model, data, drawn)
         return release_numbers(numbers, config, torch.Generator().manual_seed(0))
 
     def accuracy() -> float:
@@ -608,9 +613,9 @@ def _judge(
 
     def finish() -> None:
         """Measures the receivers' settings, see gallery.measure_prototypes, and their answers."""
-        shown, way = (model.codes(images), codes(), classes), config.validation_way
+        clean, way = model.without_noise(_numbers(model, data, drawn)), config.validation_way
         made: dict[str, Any] = {"code": model.code, "words": model.prototypes.words}
-        model.card["prototypes"] = measure_prototypes(*shown, way=way, shot=shot, **made)
+        model.card["prototypes"] = measure_prototypes(clean, codes(), classes, way=way, shot=shot, **made)
         answers, _ = _answers(model, codes(), places, shot=shot)
         model.card["validation_accuracy"] = float(answers.mean())
 
