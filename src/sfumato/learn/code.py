@@ -38,7 +38,7 @@ from sfumato.learn.private_feature import adversary, reverse_gradient
 from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototypical_loss
 from sfumato.learn.start import START_FIELD, begin
 from sfumato.networks.classifiers import ENCODERS, check_network
-from sfumato.networks.code import Codebook, CodeNetwork, make_code_network
+from sfumato.networks.code import CodeNetwork, make_code_network
 from sfumato.networks.encoders.pretrained import PretrainedEncoder, is_frozen, on_card
 from sfumato.networks.weights import initial_weights
 from sfumato.protect.code import KIND, MEANS, MOST_WORD, SIGNS, Code, check_noise, signs
@@ -232,7 +232,6 @@ def pretrain(
     draw = torch.Generator()
 
     def batches(epoch: int) -> Iterator[Tensor]:
-        """(B,) rows."""
         draw.manual_seed(seed_of(seed, epoch))
         run.set_rate(config.rate_at(epoch))
         for _ in range(config.episodes_per_epoch):
@@ -311,7 +310,6 @@ def train(
     draw, more = torch.Generator(), dict[str, Any]()
 
     def batches(epoch: int) -> Iterator[Tensor]:
-        """(N, K + Q) rows of an episode."""
         draw.manual_seed(seed_of(seed, epoch))
         run.set_rate(config.rate_at(epoch))
         if codebook is not None and epoch == config.pretraining_epochs:
@@ -340,7 +338,8 @@ def train(
         numbers, others = numbers[: rows.numel()], numbers[rows.numel() :]
         loss = episode_loss(model, numbers, config, draw)
         if of_set is not None:
-            both = torch.stack([others, release_numbers(others, config, draw, codebook)])
+            words = None if codebook is None else codebook.nearest(others)
+            both = torch.stack([others, release_numbers(others, config, draw, words)])
             loss = loss + weight() * same_scenes_cost(*both.unflatten(1, of_set.shape[:2]))
         for name, codes in secrets.items():
             guesses = model.adversaries[f"of {name}"](reverse_gradient(numbers, config.against))
@@ -417,10 +416,10 @@ def episode_loss(model: CodeModel, numbers: Tensor, config: CodeConfig, draw: to
     With a codebook the distance of numbers from their words (VQ-VAE: van den Oord et al. 2017, Eq. (3)).
     """
     codebook = model.network.codebook
-    codes = release_numbers(numbers, config, draw, codebook)
+    words = None if codebook is None else codebook.nearest(numbers)
+    codes = release_numbers(numbers, config, draw, words)
     loss = prototypical_loss(codes, config.episode, model.scale.exp())
-    if codebook is not None:
-        words = codebook.nearest(numbers)
+    if words is not None:
         apart = functional.mse_loss(words, numbers.detach()) + functional.mse_loss(words.detach(), numbers)
         return loss + _COMMITMENT * numbers.shape[1] * apart
     if config.balance and config.bits is not None:
@@ -480,15 +479,14 @@ def _numbers(model: CodeModel, data: LabelledImages, rows: Tensor | None = None)
 
 
 def release_numbers(
-    numbers: Tensor, config: CodeConfig, draw: torch.Generator, codebook: Codebook | None = None
+    numbers: Tensor, config: CodeConfig, draw: torch.Generator, words: Tensor | None = None
 ) -> Tensor:
     """Numbers as a receiver has them: (N, d) from -1 to 1 -> (N, d), with the gradient of the numbers.
 
-    With a codebook they are the unit vectors of CodeNetwork.vectors, and the receiver has their words.
+    With a codebook they are the unit vectors of CodeNetwork.vectors, and the receiver has their `words`.
     """
-    if codebook is not None:
-        words = functional.normalize(codebook.nearest(numbers))
-        return words + numbers - numbers.detach()
+    if words is not None:
+        return functional.normalize(words) + numbers - numbers.detach()
     if config.bits is not None:
         bits = 2 * signs(numbers).float() - 1
         if config.flip is not None:

@@ -190,10 +190,7 @@ def read(path: str | os.PathLike[str]) -> tuple[CodePrototypes, tuple[int, int, 
 
 
 def of_card(card: Mapping[str, Any], tables: Sequence[np.ndarray] = ()) -> CodePrototypes:
-    """The prototypes of a card, with the tables of its codebook, if it has one.
-
-    Without validation images it has neither spread nor refusal.
-    """
+    """The prototypes of a card, with its tables; without validation images, no spread and no refusal."""
     bits, known = card["config"].get("bits"), card.get("prototypes")
     words = None
     if tables:

@@ -120,11 +120,6 @@ class Embedded(NamedTuple):
     codes: CodePrototypes | None
     refusal: Refusal | None
 
-    @property
-    def has_words(self) -> bool:
-        """Whether the vectors are words of a codebook, and not the bits themselves."""
-        return self.codes is not None and self.codes.words is not None
-
 
 def serve_vectors(released: Any) -> Embedded:
     """As sfumato.serve.models does: codes by their known noise, features unchanged."""

@@ -63,7 +63,8 @@ def readings(gallery: Gallery) -> dict[str, See]:
     """
     if not gallery.images:
         ways: dict[str, See] = {"": lambda released: released.vectors()}
-        if gallery.released.kind == "bits" and serve_vectors(gallery.released).has_words:
+        codes = serve_vectors(gallery.released).codes
+        if codes is not None and codes.words is not None:
             ways[", decoded"] = lambda released: torch.from_numpy(serve_vectors(released).vectors)
         return ways
     channels, height, width = _planes(gallery.released).shape[1:]
