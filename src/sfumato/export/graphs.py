@@ -83,7 +83,7 @@ def code_graph(encoder: Encoder) -> "ModelProto":
         return to_onnx(_Applied(network, _extract), _image(encoder.shape), "images", ["numbers"])
     if network.mirrored:
         raise ArtefactError(
-            "mirrored=true: the encoder sees images twice, and is an ONNX graph, which can stand in a device's "
+            "mirrored=true: the encoder sees images twice, and is an ONNX graph, which stands in a device's "
             "graph once: train with mirrored=false"
         )
     image = _image(encoder.shape)
