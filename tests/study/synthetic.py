@@ -93,7 +93,7 @@ def study(*, log_rank: bool = False, reconstructions: Sequence[str] = (), **chan
         "recommend": {"reidentification_at_most": 0.1},
         "seeds": [0],
         "training": {"encoder": "conv4", "learning_rate": 0.001, "patience": None},
-        "adversary": {"steps": 1000, "gallery": 20, "probes": 10, "copies": 4},
+        "adversary": {"steps": 1000, "known": 20, "probes": 10, "copies": 4},
         "versions": {"sfumato": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
     }
     made |= changes
@@ -120,7 +120,7 @@ def study(*, log_rank: bool = False, reconstructions: Sequence[str] = (), **chan
 def full_study(**changes: Any) -> dict[str, Any]:
     """study.json of a run with all adversaries, with a face network."""
     task = {**study()["task"], "other_shots": [1], "classes": None}
-    adversary = {"recogniser": "mobile-face-net", "steps": 0, "gallery": 20, "probes": 10, "copies": 4}
+    adversary = {"recogniser": "mobile-face-net", "steps": 0, "known": 20, "probes": 10, "copies": 4}
     return study(**{"task": task, "attacks": list(grid.ATTACKS), "adversary": adversary, **changes})
 
 

@@ -1,5 +1,6 @@
 """The adversaries on values in a study: what they read of a release, and that they find what is there."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def lab(directory: Path, loaded: LabelledImages | None = None, **adversary: int)
         "protections": SPECS,
         "learners": ["protected"],
         "training": {**EPISODE, **{f"validation_{name}": size for name, size in EPISODE.items()}},
-        "adversary": {"gallery": 4, "probes": 4, "copies": 2, **adversary},
+        "adversary": {"known": 4, "probes": 4, "copies": 2, **adversary},
     }
     return Lab(grid.parse(settings), loaded or portraits(), directory, Progress())
 
@@ -184,6 +185,42 @@ def test_of_two_readings_that_is_used_by_which_people_are_named_who_were_held_ou
     assert model is not None
 
 
+def everybody() -> LabelledImages:
+    """Portraits of 40 people: 16 train, 4 validate, 16 are tested, and 4 are in no split."""
+    data = portraits()
+    codes, rows = data.label("identity").codes, torch.arange(len(data))
+    parts = {"train": codes < 16, "validation": (codes >= 16) & (codes < 20), "test": codes >= 24}
+    return replace(data, splits={name: rows[part] for name, part in parts.items()})
+
+
+def test_all_people_who_are_not_looked_for_teach_an_adversary_or_as_many_as_are_asked_for(tmp_path: Path):
+    every, ten = (lab(tmp_path, everybody(), **own).adversaries.others for own in ({}, {"others": 10}))
+    assert every.classes("identity").tolist() == list(range(24))
+    assert len(ten.classes("identity")) == 10
+    fewer = lab(tmp_path, everybody(), others=6).adversaries.others.classes("identity")
+    assert set(fewer.tolist()) < set(ten.classes("identity").tolist())  # a curve adds people
+    result = measure(lab(tmp_path, everybody(), others=10), cell(SPECS[0]))
+    assert (result["others"], result["gallery"], result["identities"]) == (10, 64, 16)
+
+
+def test_who_is_for_adversaries_alone_changes_their_records_and_no_others(tmp_path: Path):
+    whole = everybody()
+    without = replace(
+        whole.rows(torch.cat([*whole.splits.values()]).sort().values),
+        splits={
+            "train": torch.arange(128),
+            "validation": torch.arange(128, 160),
+            "test": torch.arange(160, 288),
+        },
+    )
+    cells = Cell("accuracy", SPECS[0], 0, (("learner", "protected"),)), cell(SPECS[0])
+    same = [
+        kinds.digest(lab(tmp_path, whole), each) == kinds.digest(lab(tmp_path, without), each)
+        for each in cells
+    ]
+    assert same == [True, False]
+
+
 def test_the_figures_repeat(tmp_path: Path):
     one, two = (measure(lab(tmp_path), cell(SPECS[2])) for _ in range(2))
     assert one == two
@@ -192,7 +229,7 @@ def test_the_figures_repeat(tmp_path: Path):
 @pytest.mark.parametrize(
     ("change", "repeated"),
     [
-        ({"gallery": 3}, True),
+        ({"known": 3}, True),
         ({"probes": 3}, True),
         ({"copies": 3}, True),
         ({"steps": 3}, False),

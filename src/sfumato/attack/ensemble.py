@@ -73,6 +73,7 @@ class Compared:
     trained: dict[str, Training] = field(default_factory=dict)  # by the words of the network
     reading: str = ""  # how a release was read, as "2x2 means"
     learned_from: int = 0  # releases of others
+    others: int = 0  # people who are on these, or on the photographs of `trained`
     table: Table | None = None  # exact, for few outputs; the last guesses are its own
 
 
@@ -124,6 +125,7 @@ def by_values(
         verify=() if model is None else (verify,),
         reading=words.removeprefix(", on "),
         learned_from=len(others),
+        others=0 if model is None else len(others.unique()),
         table=table,
     )
 
@@ -168,6 +170,7 @@ def by_images(
         verify=tuple(partial(_cosines, *pair) for pair in embedded.values()),
         faces=rate,
         trained={f"recogniser{words}": each.trained for words, each in networks.items() if each.trained},
+        others=len(gallery.of_others.unique()) if any(each.trained for each in networks.values()) else 0,
     )
 
 

@@ -216,9 +216,9 @@ class StudyConfig:
                 "measures: face-similarity needs task.sensitive, the label that says who is on an image, "
                 "or a public face network: adversary: {recogniser: mobile-face-net, weights: ..., steps: 0}"
             )
-        if self.log_rank and (self.task.sensitive is None or self.adversary.gallery < 2):
+        if self.log_rank and (self.task.sensitive is None or self.adversary.known < 2):
             raise ConfigError(
-                f"log_rank: sensitive={self.task.sensitive}, gallery={self.adversary.gallery}: name the "
+                f"log_rank: sensitive={self.task.sensitive}, known={self.adversary.known}: name the "
                 "label that says who is on an image, and give adversaries at least 2 photographs of each"
             )
         bounds, attributes = self.recommend.inference_at_most, self.task.attributes
@@ -267,7 +267,6 @@ class StudyConfig:
 
 
 def _defaults(table: Mapping[str, Any]) -> list[str]:
-    """The names of a table that a study has by default."""
     return [name for name, entry in table.items() if entry.default]
 
 
@@ -291,7 +290,6 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> StudyCo
 
 
 def _read(path: Path, of: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The settings of a file and of those that it is like; `of`: the files that led to it."""
     settings = read_yaml(path)
     if not isinstance(settings, dict):
         got = shorten(repr(settings))
@@ -417,7 +415,6 @@ def fitting(before: StudyConfig, after: StudyConfig) -> list[str]:
 
 
 def _codes(data: LabelledImages, task: Task) -> torch.Tensor:
-    """The class of each image, for classes that count."""
     label = data.label(task.target)
     if task.classes is None:
         return label.codes

@@ -185,7 +185,6 @@ def read_run(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _read_once(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Reads a study and its records as they were written."""
     if path.is_file():
         yield from read_rows(path, CURE)
         return
@@ -287,7 +286,6 @@ def _read_text(path: Path, cure: str) -> str:
 
 
 def _object(text: str, name: str, cure: str) -> dict[str, Any]:
-    """The object of a text, without its digest."""
     try:
         content = unpack_counts(parse_json(text))
     except ValueError as error:

@@ -95,6 +95,7 @@ _PROTECTIONS: dict[str, tuple[str, Look, dict[str, str]]] = {
     ),
     "code": ("Code", Look(BROWN, "X"), _CODE_AXES),
     "answer": ("The answer alone", Look(VERMILION, ">"), {"artefact": "classifier"}),
+    "avatar": ("Avatar", Look(SKY, "h"), {"bits": "bits shown", "artefact": "encoder"}),
     "outside": ("Outside tool", Look(GREY, "d"), {"index": "tool"}),
 }
 _LEAVES = {
@@ -110,6 +111,7 @@ _LEAVES = {
     "feature": "In place of an image a few numbers leave, which a trained network computes, and noise.",
     "code": "In place of an image a few bits or numbers leave, which a trained network computes from it.",
     "answer": "In place of an image the name of its class leaves, by a trained network on the device.",
+    "avatar": "In place of an image a drawn face leaves, which a trained network's few bits or answer decide.",
     "outside": "Each image leaves as another tool made it.",
 }
 _RELEASED = {"feature": NUMBERS, "code": BITS, "answer": ANSWER}  # others release pixels
@@ -175,7 +177,6 @@ class LearnerWords:
 
 
 def _registry(group: str, noun: str, kind: type[Any], entries: Iterable[Any]) -> Registry[Any]:
-    """The entries of a kind, and those that others register."""
 
     def check(name: str, entry: Any) -> str:
         if not isinstance(entry, kind):
@@ -360,8 +361,6 @@ def _attack(name: str, term: str) -> AttackWords:
 ATTACKS: Registry[AttackWords] = _registry(
     "adversaries", "adversary", AttackWords, (_attack(*words) for words in _ATTACKS.items())
 )
-# The looks of the strongest of each kind, next to a protection in the colour and with the mark of that.
-ADVERSARY_LOOKS = {"static": Look(GREY, "o", (0, (5, 2)), "none"), "adaptive": Look(GREY, "o", "-")}
 
 # The ways to compare embeddings, by the words of records; studies of earlier versions have "linear".
 IDENTIFIERS = {
@@ -437,7 +436,7 @@ RECIPES: Registry[Any] = Registry(
     *("recipes", "protection to train", lambda name, recipe: ""),
     {
         name: f"sfumato.study.lab.trained:{name.title()}Recipe"
-        for name in ("mask", "feature", "code", "answer")
+        for name in ("mask", "feature", "code", "answer", "avatar")
     },
 )
 

@@ -5,7 +5,7 @@ differences between people from releases of the training people, and compare pro
 gallery.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfumato import artefacts
-from sfumato.assess import recognition
+from sfumato.assess import identity, recognition
 from sfumato.attack.ensemble import (
     MOST,
     Compared,
@@ -39,7 +39,7 @@ from sfumato.study.measure.looks import view_release
 from sfumato.study.vocabulary import ATTACKS, IMAGES, attacks_of, not_taken, release_kind
 
 # Raised when the same adversaries on values, or all together, would find more or less.
-_VALUES, _FUSION = 2, 1
+_VALUES, _FUSION = 3, 2
 _PAIRS = 20_000_000  # at most this many pairs are verified: more would need gigabytes
 _NUMBERS = 2048  # of an image at most: larger ones as means over squares, which named no fewer people
 _SQUARE = 4  # its means are read as well, for noise on every pixel
@@ -83,7 +83,6 @@ def means(side: int) -> See:
 
 
 def _sort(released: Any) -> Tensor:
-    """Quantiles of each channel of an image; other numbers in order of size."""
     if getattr(released, "kind", "pixels") not in IMAGES:
         vectors: Tensor = released.vectors()
         return vectors.sort(1).values
@@ -128,6 +127,12 @@ def _exact(table: Table, truth: Tensor) -> Facts:
     return {"classifier": "table", **share, "in_sample": table.in_sample, "hits": counted}
 
 
+def _believe(guesses: Sequence[Guesses], truth: Tensor) -> Facts:
+    """The bits of identity, and the surest namings, by calibrated probabilities; see identity.calibrate."""
+    right = torch.searchsorted(guesses[0].identities, truth)
+    return dict(identity.by_person([each.similarities.double() for each in guesses], right, truth))
+
+
 def _verify(compared: Compared, truth: Tensor) -> Facts:
     """How well they tell whether a gallery photograph and a probe show the same person, in the best way."""
     names, judged = compared.names, []
@@ -141,7 +146,6 @@ def _verify(compared: Compared, truth: Tensor) -> Facts:
 
 
 def _outcome(scores: list[Facts], names: Tensor, truth: Tensor, *, gallery: int) -> Facts:
-    """The result of an attack with `gallery` photographs of people, whose codes are `names`."""
     return {
         "scores": scores,
         "chance": recognition.chance(truth),
@@ -170,6 +174,7 @@ def _judge(gallery: Gallery, truth: Tensor, made: Compared, **further: Any) -> C
     scores = [score(each, truth, reading=made.reading) for each in plain]
     scores += [] if made.table is None else [_exact(made.table, truth)]
     result = _outcome(scores, made.names, truth, gallery=len(gallery.known)) | _verify(made, truth) | further
+    result |= {"others": made.others, **_believe(made.guesses, truth)}
     similarities = torch.stack([standardise(each.similarities).half() for each in made.guesses])
     names = tuple(each.classifier for each in made.guesses)
     return Comparison(result, names, made.guesses[0].identities, similarities)
@@ -227,15 +232,12 @@ def _recogniser_settings(lab: Lab, cell: Cell) -> Facts:
 def values_settings(lab: Lab, cell: Cell) -> Facts:
     """The settings that decide the figures of an attack on values."""
     adversary = lab.config.adversary
-    known = {name: getattr(adversary, name) for name in ("gallery", "probes", "copies")}
-    return {"sensitive": lab.adversaries.sensitive, "values": _VALUES, **known}
+    known = {name: getattr(adversary, name) for name in ("others", "known", "probes", "copies")}
+    return {"sensitive": lab.adversaries.sensitive, "values": _VALUES, **known, "seen": lab.data.digest}
 
 
 def _method(compare: Callable[[Lab, Cell], Comparison], settings: Callable[[Lab, Cell], Facts]) -> Method:
-    """A method whose comparison is made by the first cell that needs it, and kept if the study fuses attacks.
-
-    Raises BusyError if another process is making it.
-    """
+    """A method whose comparison the first cell that needs it makes, and keeps if the study fuses attacks."""
 
     def compare_once(lab: Lab, cell: Cell) -> Comparison:
         if not any(ATTACKS[name].fuses for name in attacks_of(lab.config, cell.protection)):
@@ -258,7 +260,6 @@ def _method(compare: Callable[[Lab, Cell], Comparison], settings: Callable[[Lab,
 
 
 def _others_of(lab: Lab, cell: Cell) -> Iterator[tuple[Cell, Method]]:
-    """The cells of the attacks to fuse, with the attacks."""
     for name in attacks_of(lab.config, cell.protection):
         if not ATTACKS[name].fuses:
             yield replace(cell, which=(("attack", name),)), method_of(ATTACKS[name])
@@ -270,10 +271,7 @@ def _fusion_settings(lab: Lab, cell: Cell) -> Facts:
 
 
 def _measure_fusion(lab: Lab, cell: Cell) -> Facts:
-    """Looks for everybody by all attacks together; see ensemble.choose.
-
-    Raises BusyError if another process is making one of them.
-    """
+    """Looks for everybody by all attacks together; see ensemble.choose."""
     compared = {
         other.subject: each.compared(lab, other)
         for other, each in _others_of(lab, cell)
@@ -296,6 +294,8 @@ def _measure_fusion(lab: Lab, cell: Cell) -> Facts:
     networks = [network for made in compared.values() for network in made.result.get("trained", ())]
     return {
         **_outcome(scores, gallery.names, truth, gallery=len(gallery.known)),
+        **_believe([fusion], truth),
+        "others": max(made.result["others"] for made in compared.values()),
         "trained": [network for number, network in enumerate(networks) if network not in networks[:number]],
         "members": list(members),
     }

@@ -118,12 +118,10 @@ def _measure_pictures(lab: Lab, cell: Cell) -> Facts:
 
 
 def _as_uris(batch: Tensor) -> list[str]:
-    """(N, C, H, W) uint8 images as data: URIs."""
     return ["data:image/png;base64," + base64.b64encode(images.encode(image)).decode() for image in batch]
 
 
 def _restores(config: StudyConfig, cell: Cell) -> bool:
-    """Whether an adversary restores images of this protection."""
     attacks = config.attacks if config.task.sensitive is not None else []
     return cell.protection != "none" and any(ATTACKS[name].view == "restored" for name in attacks)
 
@@ -166,7 +164,6 @@ def _rows_of_people(lab: Lab, seed: int) -> list[int]:
 
 
 def _in_words(release: Any) -> list[str]:
-    """The release of each image, as it is read aloud."""
     if release.kind == "answer":
         return list(release.names)
     if release.kind == "bits":

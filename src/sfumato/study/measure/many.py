@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sfumato.assess import identity
 from sfumato.attack import sets
 from sfumato.attack.set_network import by_network
 from sfumato.attack.sets import Curve
@@ -19,7 +20,7 @@ from sfumato.study.lab.lab import Lab
 from sfumato.study.measure.attack import readings
 from sfumato.study.vocabulary import IMAGES, attacks_of, release_kind
 
-_VERSION = 2  # raised when the same adversaries would find more or less
+_VERSION = 3  # raised when the same adversaries would find more or less
 _AT_LEAST = 10  # releases to look at, for any number of a recommendation
 _LEARNED = 4_000  # releases of other people at most to learn from
 
@@ -32,6 +33,7 @@ def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
 def _settings(lab: Lab, cell: Cell) -> Facts:
     bounds = lab.config.recommend
     decided = {"sensitive": lab.adversaries.sensitive, "many": _VERSION, "releases": bounds.releases}
+    decided |= {"others": lab.config.adversary.others, "seen": lab.data.digest}
     if release_kind(cell.protection) in IMAGES:
         decided |= lab.adversaries.of_clear() | {"at_most": bounds.reidentification_at_most}
     return decided
@@ -67,10 +69,13 @@ def _measure(lab: Lab, cell: Cell) -> Facts:
                 "by_adversary": {name: round(share, 4) for name, share in point.by_adversary.items()},
                 "accepted": round(point.accepted, 4),
                 "linked": _round(point.linked),
+                **identity.by_person(point.scores, point.right, point.shown, point.half[point.shown]),
             }
             for point in (made.points if made else ())
         ],
         "panel": made.panel if made else 0,
+        "known": made.known if made else None,
+        "others": made.others if made else None,
         "pictures": made.pictures if made else 0,
         "enough": {str(size): enough[size] for size in sets.SIZES if size <= most},
         "able": enough[1],
@@ -111,7 +116,6 @@ def _curve(lab: Lab, cell: Cell, people: LabelledImages, most: int) -> Curve | N
 
 
 def _embed(lab: Lab, cell: Cell, released: Any) -> Tensor:
-    """A public face network's embeddings of releases."""
     shown, recognisers = released.images(), lab.adversaries.recognisers
     cut = recognisers.cut(shown, recognisers.find(shown)[0])
     return lab.adversaries.static(cell.seed).embed(cut)
