@@ -11,9 +11,9 @@ from commands import Command, check_mistake
 from safetensors.torch import save_file
 
 from sfumato import images
-from sfumato.assess.backbones import AlexNet
 from sfumato.assess.perceptual import LPIPSHeads
 from sfumato.networks import MobileFaceNet, SqueezeNet
+from sfumato.networks.encoders.backbones import AlexNet
 
 
 def photos(folder: Path, count: int = 3, *, shape: tuple[int, int, int] = (3, 24, 22), less: int = 0) -> None:

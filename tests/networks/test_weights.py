@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from sfumato.assess.backbones import VGG16, AlexNet, SqueezeNet11
 from sfumato.errors import ArtefactError
 from sfumato.networks import MTCNN, MobileFaceNet, SqueezeNet
+from sfumato.networks.encoders.backbones import VGG16, AlexNet, SqueezeNet11
 from sfumato.networks.weights import initial_weights, load_weights, no_larger_than
 
 SOURCE = "Ask the museum."

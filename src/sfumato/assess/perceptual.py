@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.assess.backbones import VGG16, AlexNet, SqueezeNet11
 from sfumato.assess.similarity import check_pairs
 from sfumato.errors import ConfigError, did_you_mean
 from sfumato.networks import SqueezeNet
+from sfumato.networks.encoders.backbones import VGG16, AlexNet, SqueezeNet11
 from sfumato.networks.weights import load_weights
 
 BACKBONES: dict[str, type[AlexNet] | type[VGG16] | type[SqueezeNet11]] = {

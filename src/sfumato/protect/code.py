@@ -54,13 +54,6 @@ def words_of(bits: "Tensor") -> "Tensor":
     return (bits.long() << torch.arange(bits.shape[1] - 1, -1, -1)).sum(1)
 
 
-def bits_of(words: "Tensor", *, bits: int) -> "Tensor":
-    """Inverts `words_of`: (N,) int64 -> (N, bits) bool."""
-    import torch
-
-    return (words[:, None] >> torch.arange(bits - 1, -1, -1) & 1).bool()
-
-
 class Lengths(BaseModel):
     """The length of codes, and what bits are, on the card of their encoder."""
 
@@ -290,7 +283,7 @@ class Code(Encoding):
             count = bits.shape[1]
             words, epsilon = words_of(bits).numpy(), Fraction(str(self.epsilon))
             told = noise.other_words(words, outputs=2**count, epsilon=epsilon)
-            return bits_of(torch.from_numpy(told), bits=count)
+            return (torch.from_numpy(told)[:, None] >> torch.arange(count - 1, -1, -1) & 1).bool()
         return bits
 
 

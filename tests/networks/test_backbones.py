@@ -3,8 +3,8 @@ import torch
 from safetensors.torch import save_file
 from torch.nn import functional
 
-from sfumato.assess.backbones import VGG16, AlexNet, SqueezeNet11
 from sfumato.errors import DataError
+from sfumato.networks.encoders.backbones import VGG16, AlexNet, SqueezeNet11
 
 ALL = (AlexNet, VGG16, SqueezeNet11)
 
