@@ -76,7 +76,7 @@ def test_twelve_bits_travel_in_two_bytes_and_come_back(bits: str):
     assert release.vectors().unique().tolist() == [-1, 1]
 
 
-def test_words_and_bits_are_the_same_in_both_directions():
+def test_the_first_bit_of_a_word_is_the_highest():
     every = torch.tensor(list(product([False, True], repeat=5)))
     assert words_of(every).tolist() == list(range(32))
 
