@@ -192,7 +192,7 @@ def test_an_encoder_of_onnx_cannot_see_images_twice(tmp_path: Path):
     tensors = {f"network.{name}": each for name, each in network.state_dict().items()}
     artefacts.save(path, tensors, {"kind": "code", "config": config, "shape": list(SHAPE)})
     with pytest.raises(ArtefactError, match="once: train with mirrored=false"):
-        export(path, check=pictures(2))
+        export(path, tmp_path / "twice.onnx", check=pictures(2))
 
 
 def test_an_encoder_of_onnx_stands_in_the_exported_code_as_it_is(tmp_path: Path):

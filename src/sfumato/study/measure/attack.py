@@ -58,15 +58,13 @@ def _find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]
 def readings(gallery: Gallery) -> dict[str, See]:
     """The ways to read a release as numbers, by their words.
 
-    Noise on every pixel is read as means over squares as well, which remove most of it, and words as a cloud
-    decodes them.
+    Noise on every pixel is read as means over squares as well, and words as a cloud decodes them.
     """
     if not gallery.images:
-        ways: dict[str, See] = {"": lambda released: released.vectors()}
-        codes = serve_vectors(gallery.released).codes
+        codes, decoded = serve_vectors(gallery.released).codes, dict[str, See]()
         if codes is not None and codes.words is not None:
-            ways[", decoded"] = lambda released: torch.from_numpy(serve_vectors(released).vectors)
-        return ways
+            decoded[", decoded"] = lambda released: torch.from_numpy(serve_vectors(released).vectors)
+        return {"": lambda released: released.vectors(), **decoded}
     channels, height, width = _planes(gallery.released).shape[1:]
     side = next(side for side in range(1, height + width) if channels * height * width <= _NUMBERS * side**2)
     ways = {"" if side == 1 else f", on {side}x{side} means": means(side)}
@@ -180,13 +178,6 @@ def _judge(gallery: Gallery, truth: Tensor, made: Compared, **further: Any) -> C
     return Comparison(result, names, made.guesses[0].identities, similarities)
 
 
-def _compare_vectors(lab: Lab, cell: Cell) -> Comparison:
-    """Compares the numbers of releases, decoded if they can be, with those of known people."""
-    gallery, truth = lab.adversaries.gallery(cell)
-    made = by_vectors(gallery, [*readings(gallery).values()][-1], copies=lab.config.adversary.copies)
-    return _judge(gallery, truth, made, faces_found=None)
-
-
 def compare_values(
     lab: Lab, cell: Cell, ways: Callable[[Gallery], Mapping[str, See]] = readings
 ) -> Comparison:
@@ -200,7 +191,10 @@ def compare_values(
 def _compare_images(lab: Lab, cell: Cell) -> Comparison:
     words, adversaries = ATTACKS[cell.subject], lab.adversaries
     if words.view == "released" and release_kind(cell.protection) not in IMAGES:
-        return _compare_vectors(lab, cell)
+        gallery, truth = adversaries.gallery(cell)
+        see = [*readings(gallery).values()][-1]  # decoded, if it can be
+        made = by_vectors(gallery, see, copies=lab.config.adversary.copies)
+        return _judge(gallery, truth, made, faces_found=None)
     gallery, truth = adversaries.gallery(cell, faces=True)
     networks = adversaries.recognisers, adversaries.static(cell.seed)
     made = by_images(
