@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 
 from sfumato import images
 from sfumato.learn import adversarial_mask, classifier, meta, private_feature
+from sfumato.protect.code import load_encoder
 
 TABLE = ("--data", "table:photos/table.csv")
 STAGES = [f"{stage}_epochs=1" for stage in ("attribute", "simple", "private")]
@@ -131,6 +132,15 @@ def test_a_feature_is_trained_and_exported_with_its_own_test_images(command, tab
         assert said.code == 0, said.err
         assert "checked on 6 images of table:photos/table.csv, test split" in said.out
         assert (tmp_path / file).exists()
+
+
+def test_a_code_of_words_says_what_it_costs_to_enrol_by_one(command: Command, tmp_path: Path):
+    glyphs = ("--data", "glyphs", "--target", "class", "--size", "16", "--episodes", "4")
+    asked = [f"--set={each}" for each in (*SMALL["code"][1], "codebook=means", "way=5")]
+    said = command("train", "code", *glyphs, "--out", "m.safetensors", *asked)
+    assert said.code == 0, said.err
+    assert "test, if a device enrols a class by one word, not by examples: " in said.out
+    assert load_encoder("m.safetensors").network.codebook is not None
 
 
 def test_a_start_is_learned_and_said_how(command: Command, tmp_path: Path):

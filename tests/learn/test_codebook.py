@@ -106,6 +106,21 @@ def test_what_a_device_releases_is_what_the_cloud_decodes(
     np.testing.assert_allclose(made.unbias(release.numbers(), Code("c")), words, atol=1e-5)
 
 
+def test_a_class_that_a_device_enrols_by_one_word_is_its_only_example(people: data.LabelledImages):
+    """Of one example the word is that of its release; of several one of 2^b, and a little worse."""
+    test = people.split("test")
+    config = CodeConfig(**QUICK, bits=6, codebook="means", directions=6)
+    model = code.train(
+        people.split("train"), config, target="headwear", validation=people.split("validation")
+    )
+    how: dict[str, Any] = {"target": "headwear", "episodes": 100}
+    one = Shape(way=3, shot=1, queries=3)
+    assert code.evaluate(model, test, one, **how, one_word=True) == code.evaluate(model, test, one, **how)
+    several = Shape(way=3, shot=4, queries=3)
+    words = code.evaluate(model, test, several, **how, one_word=True)
+    assert 1 / 3 < words.mean <= code.evaluate(model, test, several, **how).mean + 0.1
+
+
 @pytest.mark.parametrize("noise", [{}, {"flip": 0.2}, {"epsilon": 1.5}])
 def test_words_under_noise_are_on_average_the_word_that_was_meant(noise: dict[str, float]):
     """Exactly, over all words that a release may be."""

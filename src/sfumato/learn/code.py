@@ -113,9 +113,10 @@ class CodeConfig(method.Episodic):
         check_noise(flip=self.flip, epsilon=None, norm=self.norm, noise=self.noise)
         if (self.flip is not None and self.bits is None) or (self.norm is not None and self.numbers is None):
             raise ConfigError("flip is for bits, norm and noise are for numbers: leave out the others")
-        least = {"epochs": 1, "episodes_per_epoch": 1, "patience": 1, "halve_every": 1, "directions": 1}
-        more = {"shifts": 0, "validation_episodes": 2, "balance": 0, "same_scenes": 0, "against": 0}
-        method.check_least(self, **least, **more)
+        least = dict.fromkeys(("epochs", "episodes_per_epoch", "patience", "halve_every", "directions"), 1)
+        method.check_least(
+            self, **least, shifts=0, validation_episodes=2, balance=0, same_scenes=0, against=0
+        )
         if not 0 <= self.pretraining_epochs < self.epochs:
             raise ConfigError(
                 f"pretraining_epochs={self.pretraining_epochs}: from 0 to {self.epochs - 1}, below epochs"
@@ -362,9 +363,9 @@ def train(
         if checkpoint and own:
             run.save(checkpoint)
             own.unlink()
-    epochs = config.epochs
-    if codebook is not None and frozen is not None and validation is None:
-        epochs = config.pretraining_epochs + 1  # nobody can say whether episodes make its words better
+    # Nobody can say without validation whether episodes make the words of a frozen encoder better.
+    alone = codebook is not None and frozen is not None and validation is None
+    epochs = config.pretraining_epochs + 1 if alone else config.epochs
     patience = {"patience": config.patience, "patient_from": config.pretraining_epochs}
     more = {"judge": judge_epoch, "checkpoint": checkpoint, "progress": progress, **patience}
     fit(run, batches, step, epochs=epochs, steps=config.episodes_per_epoch, **more)
@@ -390,13 +391,30 @@ def _take_better(
 
 
 def evaluate(
-    model: CodeModel, data: LabelledImages, shape: Shape, *, target: str, episodes: int = 600, seed: int = 0
+    model: CodeModel,
+    data: LabelledImages,
+    shape: Shape,
+    *,
+    target: str,
+    episodes: int = 600,
+    seed: int = 0,
+    one_word: bool = False,
 ) -> Accuracy:
-    """Mean accuracy of a service's answers in episodes of new classes, by codes with the training's noise."""
+    """Mean accuracy of a service's answers in episodes of new classes, by codes with the training's noise.
+
+    With `one_word`, for words, a device enrols a class by the word nearest to the mean of its examples: b bits,
+    not b of each, so that counting bounds naming by 2^b / N for any number of examples.
+    """
     rows = Sampler(data.label(target), shape).draw(episodes, torch.Generator().manual_seed(seed))
-    config, noise = model.config, torch.Generator().manual_seed(seed)
-    codes = release_numbers(_numbers(model, data), config, noise)
-    answers, size = _answers(model, codes, rows, shot=shape.shot), "bits" if config.bits else "numbers"
+    config, noise, shot = model.config, torch.Generator().manual_seed(seed), shape.shot
+    codes, places = release_numbers(_numbers(model, data), config, noise), rows
+    if one_word:
+        network, support = model.network, rows[:, :, :shot].flatten(0, 1)  # (E N, K)
+        means = functional.normalize(_numbers(model, data, of=network.vectors)[support].mean(1))
+        chosen = model.without_noise(model.infer(network.codebook.margins, means))
+        new = torch.arange(len(codes), len(codes) + len(chosen)).view(*rows.shape[:2], 1)
+        codes, places, shot = torch.cat([codes, chosen]), torch.cat([new, rows[:, :, shot:]], 2), 1
+    answers, size = _answers(model, codes, places, shot=shot), "bits" if config.bits else "numbers"
     return Accuracy.of_answers(answers, rows[:, :, shape.shot :], shape, f"{config.dimension} {size}")
 
 
@@ -469,13 +487,22 @@ def _finish(model: CodeModel, raw: Tensor) -> Tensor:
     return made.mean(0, keepdim=True) if model.config.mirrored else made
 
 
-def _numbers(model: CodeModel, data: LabelledImages, rows: Tensor | None = None) -> Tensor:
-    """(n, d) numbers of images, or of some rows of them; a frozen encoder sees each image once, not again."""
-    rows = torch.arange(len(data)) if rows is None else rows
+def _numbers(
+    model: CodeModel,
+    data: LabelledImages,
+    rows: Tensor | None = None,
+    *,
+    of: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """(n, d) numbers of images, or of some rows, or what `of` makes of the outputs of `encode`.
+
+    A frozen encoder sees each image once, not again.
+    """
+    rows, of = torch.arange(len(data)) if rows is None else rows, of or model.network.code
     if not is_frozen(model.config.encoder):
-        return model.infer(model.numbers, data.images[rows])
+        return model.infer(lambda part: of(model.encode(part)), data.images[rows])
     outputs = _finish(model.eval(), _raw(model, data, mirrored=model.config.mirrored))[0]
-    return model.infer(model.network.code, outputs[rows.to(outputs.device)]).cpu()
+    return model.infer(of, outputs[rows.to(outputs.device)]).cpu()
 
 
 def release_numbers(
@@ -515,10 +542,7 @@ def imbalance(numbers: Tensor) -> Tensor:
 
 
 def mix_classes(outputs: Tensor, count: int, shape: Shape, draw: torch.Generator) -> Tensor:
-    """Mixes the first `count` outputs, of an episode, by class: three of four classes with the next one.
-
-    A mixture of two classes, of at most half of the second, is a class that nobody has seen (ours).
-    """
+    """Mixes three of four classes of `count` outputs, an episode, with the next one: new classes (ours)."""
     own = outputs[:count].unflatten(0, (shape.way, -1))  # (N, K + Q, D)
     shares = (
         torch.rand(shape.way, 1, 1, generator=draw) / 2 * (torch.rand(shape.way, 1, 1, generator=draw) < 0.75)
@@ -573,8 +597,8 @@ def make_untrained(
     channels, height, width = data.images.shape[1:]
     try:
         sizes: dict[str, Any] = {"dimension": config.dimension, "side": config.side}
-        sizes["mirrored"] = config.mirrored
-        sizes["directions"] = config.directions if config.codebook == MEANS else None
+        words = config.directions if config.codebook == MEANS else None
+        sizes |= {"mirrored": config.mirrored, "directions": words}
         network = make_code_network(config.encoder, (channels, height, width), seed=seed, **sizes)
     except DataError as error:
         raise DataError(f"{data.name}: {error}") from error
@@ -582,8 +606,8 @@ def make_untrained(
         classes = {name: len(data.label(name).codes.unique()) for name in sensitive}
         size = network.project.out_features
         adversaries = {f"of {name}": adversary(size, number) for name, number in classes.items()}
-    # ln of the factor of squared distances, which are small between words
-    scale = nn.Parameter(torch.tensor(0.0 if network.codebook is None else 1.8))
+    factor = 0.0 if network.codebook is None else 1.8  # ln of that of squared distances
+    scale = nn.Parameter(torch.tensor(factor))
     model = CodeModel(card, network=network, scale=scale, adversaries=nn.ModuleDict(adversaries))
     card["start"] = begin(network.encoder, config.start)
     return model

@@ -13,8 +13,7 @@ from sfumato.base.hardware import to_device
 from sfumato.networks.code import CodeNetwork
 from sfumato.networks.encoders.pretrained import PretrainedEncoder, Whitened
 
-_MIXTURES = 8000
-_ROUNDS = 12  # of k-means
+_MIXTURES, _ROUNDS = 8000, 12  # of k-means
 _POWER = 2  # of a direction's share of variance between classes
 
 
@@ -22,8 +21,8 @@ _POWER = 2  # of a direction's share of variance between classes
 def fit_codebook(network: CodeNetwork, outputs: Tensor, classes: Tensor, *, seed: int) -> None:
     """Fits the directions and the words of a network to (n, D) outputs of its encoder, of (n,) classes.
 
-    A direction of the encoder's space, whitened within classes, is scaled by (b / (b + w))², if the variance
-    of the means of classes is b there, and that within classes is w.
+    A direction, whitened within classes, is scaled by (b / (b + w))²: the variances of the means of classes
+    and within classes.
     """
     codebook, draw = network.codebook, torch.Generator().manual_seed(seed)
     assert codebook is not None
