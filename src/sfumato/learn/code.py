@@ -50,6 +50,7 @@ _CHECKPOINT, _PRETRAINING = "code checkpoint", "code pretraining"
 # Of the costs of the same scenes; others were compared by studies/accelerator/releases.py at 258aef2f.
 _PAIRS, _SETS = 5.0, 100.0
 _COMMITMENT = 0.25
+_Of = Callable[[Tensor], Tensor] | None
 _LEAST_CLASSES = 5  # of training images, for words
 _SLOWLY = 0.05  # share of the learning rate for words on a frozen encoder, which soon know the classes
 _KEPT = 3  # sets of a frozen encoder's outputs
@@ -194,10 +195,8 @@ class CodeModel(method.Model):
     @property
     def prototypes(self) -> CodePrototypes:
         """Those that a receiver makes of the card and the words."""
-        codebook = self.network.codebook
-        return of_card(
-            self.card, [] if codebook is None else [each.detach().cpu().numpy() for each in codebook.tables]
-        )
+        tables = () if self.network.codebook is None else self.network.codebook.tables
+        return of_card(self.card, [each.detach().cpu().numpy() for each in tables])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the encoder as an artefact, for `code:artefact=FILE`."""
@@ -363,7 +362,7 @@ def train(
         if checkpoint and own:
             run.save(checkpoint)
             own.unlink()
-    # Nobody can say without validation whether episodes make the words of a frozen encoder better.
+    # Without validation nobody knows whether episodes make the words of a frozen encoder better.
     alone = codebook is not None and frozen is not None and validation is None
     epochs = config.pretraining_epochs + 1 if alone else config.epochs
     patience = {"patience": config.patience, "patient_from": config.pretraining_epochs}
@@ -402,8 +401,8 @@ def evaluate(
 ) -> Accuracy:
     """Mean accuracy of a service's answers in episodes of new classes, by codes with the training's noise.
 
-    With `one_word`, for words, a device enrols a class by the word nearest to the mean of its examples: b bits,
-    not b of each, so that counting bounds naming by 2^b / N for any number of examples.
+    With `one_word`, of words, a class is the word nearest to the mean of its examples, which the device
+    chooses: b bits, not b of each, so that counting bounds naming by 2^b / N for any number of examples.
     """
     rows = Sampler(data.label(target), shape).draw(episodes, torch.Generator().manual_seed(seed))
     config, noise, shot = model.config, torch.Generator().manual_seed(seed), shape.shot
@@ -431,7 +430,7 @@ def _answers(
 def episode_loss(model: CodeModel, numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
     """Cross-entropy of the queries among (N·(K + Q), d) numbers of one episode; and the bits' imbalance.
 
-    With a codebook the distance of numbers from their words (VQ-VAE: van den Oord et al. 2017, Eq. (3)).
+    With a codebook: and the distance of numbers from their words (van den Oord et al. 2017, Eq. (3)).
     """
     codebook = model.network.codebook
     words = None if codebook is None else codebook.nearest(numbers)
@@ -463,8 +462,8 @@ _LAST: dict[tuple[Any, ...], Tensor] = {}  # results of _raw, which the codes of
 
 def _raw(model: CodeModel, data: LabelledImages, *, mirrored: bool) -> Tensor:
     """(V, N, D) of a pretrained encoder, not standardised: of images and, if asked for, mirrored ones."""
-    network, config, device = model.network, model.config, device_of(model)
-    key = (data.digest, config.encoder, config.side, mirrored, device)
+    network, device = model.network, device_of(model)
+    key = (data.digest, model.config.encoder, model.config.side, mirrored, device)
 
     def raw(part: Tensor) -> Tensor:
         seen = network.shrink(to_float(to_device(part, device)))
@@ -487,17 +486,8 @@ def _finish(model: CodeModel, raw: Tensor) -> Tensor:
     return made.mean(0, keepdim=True) if model.config.mirrored else made
 
 
-def _numbers(
-    model: CodeModel,
-    data: LabelledImages,
-    rows: Tensor | None = None,
-    *,
-    of: Callable[[Tensor], Tensor] | None = None,
-) -> Tensor:
-    """(n, d) numbers of images, or of some rows, or what `of` makes of the outputs of `encode`.
-
-    A frozen encoder sees each image once, not again.
-    """
+def _numbers(model: CodeModel, data: LabelledImages, rows: Tensor | None = None, of: _Of = None) -> Tensor:
+    """(n, d) numbers of some rows, or what `of` makes of their outputs; a frozen encoder sees each once."""
     rows, of = torch.arange(len(data)) if rows is None else rows, of or model.network.code
     if not is_frozen(model.config.encoder):
         return model.infer(lambda part: of(model.encode(part)), data.images[rows])
