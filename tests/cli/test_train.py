@@ -141,6 +141,9 @@ def test_a_code_of_words_says_what_it_costs_to_enrol_by_one(command: Command, tm
     assert said.code == 0, said.err
     assert "test, if a device enrols a class by one word, not by examples: " in said.out
     assert load_encoder("m.safetensors").network.codebook is not None
+    assert (
+        "Its bits are the number of a word, which a service decodes" in command("show", "m.safetensors").out
+    )
 
 
 def test_a_start_is_learned_and_said_how(command: Command, tmp_path: Path):
