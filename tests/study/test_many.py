@@ -89,9 +89,7 @@ def test_further_pictures_are_looked_at_unless_those_of_the_test_name_too_many(t
 
 def test_a_study_names_a_number_of_releases_that_is_measured():
     assert grid.Bounds().releases == 100
-    with pytest.raises(
-        ConfigError, match="releases=50: naming is measured from 1, 3, 10, 30, 100: choose one"
-    ):
+    with pytest.raises(ConfigError, match="releases=50: naming is measured from 1, 3, 10, 30, 100: choose"):
         grid.Bounds(releases=50)
 
 

@@ -7,6 +7,7 @@ gallery.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,12 +198,8 @@ def _compare_images(lab: Lab, cell: Cell) -> Comparison:
         return _judge(gallery, truth, made, faces_found=None)
     gallery, truth = adversaries.gallery(cell, faces=True)
     networks = adversaries.recognisers, adversaries.static(cell.seed)
-    made = by_images(
-        gallery,
-        lambda released: view_release(lab, cell, released, words.view),
-        *networks,
-        adaptive=words.adaptive,
-    )
+    see = partial(view_release, lab, cell, view=words.view)
+    made = by_images(gallery, see, *networks, adaptive=words.adaptive)
     trained = dict(made.trained)
     if words.view == "restored" and (training := adversaries.undoer(cell).trained) is not None:
         trained["restorer"] = training

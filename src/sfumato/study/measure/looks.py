@@ -30,17 +30,12 @@ _NUMBERS = 8  # of a code or a feature that are written out
 
 def view_release(lab: Lab, cell: Cell, release: Any, view: str) -> Tensor:
     """(N, C, H, W) uint8 images: a view of a release, by its name in vocabulary.VIEWS."""
-    shown: Tensor
-    match view:
-        case "denoised":
-            model = train_few_shot(lab, cell.protection, cell.seed, "denoised")
-            shown = model.denoise(release.images())
-        case "restored":
-            shown = lab.adversaries.undone(cell, release)
-        case "shape":
-            shown = release.shapes()
-        case _:
-            shown = release.images()
+    if view == "denoised":
+        shown = train_few_shot(lab, cell.protection, cell.seed, "denoised").denoise(release.images())
+    elif view == "restored":
+        shown = lab.adversaries.undone(cell, release)
+    else:
+        shown = release.shapes() if view == "shape" else release.images()
     return shown
 
 
@@ -185,12 +180,6 @@ def _reconstruction_cells(config: StudyConfig, spec: str, seed: int) -> list[Cel
     ]
 
 
-def _reconstruction_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
-    if spec == "none":
-        return {}
-    return not_taken("reconstruction", RECONSTRUCTIONS, config.reconstructions, spec)
-
-
 def _reconstruction_settings(lab: Lab, cell: Cell) -> Facts:
     shown = {} if lab.config.pictures else {"shown": 0}
     return {"measures": lab.config.measures, **shown, **lab.adversaries.undoing(cell.protection)}
@@ -218,5 +207,8 @@ EXAMPLES = Kind(
     _measure_examples,
 )
 RECONSTRUCTION = Kind(
-    _reconstruction_cells, _reconstruction_settings, _measure_reconstruction, _reconstruction_omissions
+    *(_reconstruction_cells, _reconstruction_settings, _measure_reconstruction),
+    lambda config, spec: not_taken(
+        "reconstruction", RECONSTRUCTIONS, config.reconstructions if spec != "none" else [], spec
+    ),
 )
