@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 KIND = "code"  # of the artefact
 SIGNS, MEANS = "signs", "means"  # what bits are: signs of numbers, or the number of the nearest word
 MOST_WORD = 16  # bits of a word, for a codebook and for one randomised response
-
 _MOST_NUMBERS = 1 << 12
 
 

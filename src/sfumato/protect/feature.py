@@ -20,8 +20,7 @@ from sfumato.base.hardware import float32
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, SpecError
-from sfumato.networks import TinyDarknet
-from sfumato.networks.encoders.small import check_size
+from sfumato.networks.encoders.small import TinyDarknet, check_size
 from sfumato.protect.parameters import check_bounds, check_path, check_pixels
 from sfumato.protect.release import Encoding, FilePath, load_network
 from sfumato.protect.vectors import FEATURE, FeatureRelease, clip_and_noise, guarantee_of_clipped
