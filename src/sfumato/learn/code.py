@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ from sfumato.learn.private_feature import adversary, reverse_gradient
 from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototypical_loss
 from sfumato.learn.start import START_FIELD, begin
 from sfumato.networks.classifiers import ENCODERS, check_network
-from sfumato.networks.code import CodeNetwork, make_code_network
+from sfumato.networks.code import Codebook, CodeNetwork, make_code_network
 from sfumato.networks.encoders.pretrained import PretrainedEncoder, is_frozen, on_card
 from sfumato.networks.weights import initial_weights
 from sfumato.protect.code import KIND, MEANS, MOST_WORD, SIGNS, Code, check_noise, signs
@@ -275,9 +275,14 @@ def train(
     if config.codebook == AUTO and (validation is None or config.why_no_words or classes < _LEAST_CLASSES):
         config = replace(config, codebook=SIGNS)
     if config.codebook == AUTO:
-        how = {"target": target, "sensitive": sensitive, "validation": validation, "same_scenes": same_scenes}
-        how |= {"seed": seed, "pretraining": pretraining, "progress": progress, "device": device}
-        return _take_better(partial(train, data, **how), config, checkpoint)
+        of: dict[str, Any] = {
+            "target": target,
+            "sensitive": sensitive,
+            "validation": validation,
+            "seed": seed,
+        }
+        of |= {"same_scenes": same_scenes, "pretraining": pretraining, "progress": progress, "device": device}
+        return _take_better(partial(train, data, **of), config, checkpoint)
     if config.codebook == MEANS and classes < _LEAST_CLASSES:
         raise DataError(
             f"{data.name}: words need {_LEAST_CLASSES} classes that they tell apart, and {target!r} has "
@@ -379,7 +384,7 @@ def _take_better(
     train_one: Callable[..., CodeModel], config: CodeConfig, checkpoint: str | os.PathLike[str] | None
 ) -> CodeModel:
     """Trains both kinds of bits, and returns the model whose answers about validation images are better."""
-    files = {each: checkpoint and Path(f"{checkpoint}.{each}") for each in (SIGNS, MEANS)}
+    files = {each: Path(f"{checkpoint}.{each}") if checkpoint else None for each in (SIGNS, MEANS)}
     models = {k: train_one(replace(config, codebook=k), checkpoint=file) for k, file in files.items()}
     tried = {each: model.card["validation_accuracy"] for each, model in models.items()}
     for file in filter(None, files.values()):
@@ -410,7 +415,7 @@ def evaluate(
     if one_word:
         network, support = model.network, rows[:, :, :shot].flatten(0, 1)  # (E N, K)
         means = functional.normalize(_numbers(model, data, of=network.vectors)[support].mean(1))
-        chosen = model.without_noise(model.infer(network.codebook.margins, means))
+        chosen = model.without_noise(model.infer(cast(Codebook, network.codebook).margins, means))
         new = torch.arange(len(codes), len(codes) + len(chosen)).view(*rows.shape[:2], 1)
         codes, places, shot = torch.cat([codes, chosen]), torch.cat([new, rows[:, :, shot:]], 2), 1
     answers, size = _answers(model, codes, places, shot=shot), "bits" if config.bits else "numbers"
@@ -467,7 +472,7 @@ def _raw(model: CodeModel, data: LabelledImages, *, mirrored: bool) -> Tensor:
 
     def raw(part: Tensor) -> Tensor:
         seen = network.shrink(to_float(to_device(part, device)))
-        return torch.as_tensor(network.encoder.encoder.raw(seen))
+        return cast(PretrainedEncoder, network.encoder).encoder.raw(seen)
 
     if key not in _LAST:
         for old in list(_LAST)[: 1 - _KEPT]:
@@ -481,7 +486,7 @@ def _raw(model: CodeModel, data: LabelledImages, *, mirrored: bool) -> Tensor:
 @torch.no_grad()
 def _finish(model: CodeModel, raw: Tensor) -> Tensor:
     """(V, N, D) of `_raw` -> the same as `encode` gives it: (V, N, D), or their mean, (1, N, D)."""
-    encoder = model.network.encoder
+    encoder = cast(PretrainedEncoder, model.network.encoder)
     made = torch.stack([encoder.whitened(encoder.encoder.scale(each)) for each in raw])
     return made.mean(0, keepdim=True) if model.config.mirrored else made
 

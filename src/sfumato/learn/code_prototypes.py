@@ -123,7 +123,7 @@ class CodePrototypes:
         if self.words is not None:
             rows = (codes > 0) @ (1 << np.arange(self.dimension - 1, -1, -1))
             return np.asarray(_unbiased(self.words, code, self.dimension)[rows])
-        return codes if self.bits is None else codes / part_left(code, self.dimension)
+        return np.asarray(codes if self.bits is None else codes / part_left(code, self.dimension))
 
     def weight(self, code: Code) -> float:
         """The weight of an example in a mean of unbiased codes: 1 / (1 + noise), above 0.
@@ -223,12 +223,12 @@ def _unbiased(words: np.ndarray, code: Code, bits: int) -> np.ndarray:
     """(2^b, D) words -> those whose mean over the noise of a code's word is the word itself."""
     left = part_left(code, bits)
     if code.epsilon is not None:
-        return (words - (1 - left) * words.mean(0)) / left
+        return np.asarray((words - (1 - left) * words.mean(0)) / left)
     if code.flip is not None:  # the inverse of each bit's flip
         grid = words.reshape(*[2] * bits, -1)
         for axis in range(bits):
             grid = ((1 - code.flip) * grid - code.flip * np.flip(grid, axis)) / left
-        return grid.reshape(words.shape)
+        return np.asarray(grid.reshape(words.shape))
     return words
 
 
