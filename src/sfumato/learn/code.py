@@ -275,14 +275,9 @@ def train(
     if config.codebook == AUTO and (validation is None or config.why_no_words or classes < _LEAST_CLASSES):
         config = replace(config, codebook=SIGNS)
     if config.codebook == AUTO:
-        of: dict[str, Any] = {
-            "target": target,
-            "sensitive": sensitive,
-            "validation": validation,
-            "seed": seed,
-        }
-        of |= {"same_scenes": same_scenes, "pretraining": pretraining, "progress": progress, "device": device}
-        return _take_better(partial(train, data, **of), config, checkpoint)
+        one = partial(train, data, target=target, sensitive=sensitive, validation=validation, seed=seed)
+        one = partial(one, same_scenes=same_scenes, pretraining=pretraining, progress=progress, device=device)
+        return _take_better(one, config, checkpoint)
     if config.codebook == MEANS and classes < _LEAST_CLASSES:
         raise DataError(
             f"{data.name}: words need {_LEAST_CLASSES} classes that they tell apart, and {target!r} has "
