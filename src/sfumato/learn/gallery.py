@@ -10,7 +10,7 @@ Made of arrays, without PyTorch: a service that compares codes does not install 
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -226,16 +226,27 @@ def _gallery_of(
 
 
 def measure_prototypes(
-    clean: "Tensor", noisy: "Tensor", classes: "Tensor", *, way: int, shot: int, code: Code
+    clean: "Tensor",
+    noisy: "Tensor",
+    classes: "Tensor",
+    *,
+    way: int,
+    shot: int,
+    code: Code,
+    words: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """The prototypes' entries of a card, measured on validation images: see CodePrototypes.
 
-    `clean` and `noisy` are (n, D) codes without noise, bits as 1 and -1, and with that of `code`. See also
-    measure_refusal.
+    `clean` and `noisy` are (n, D) codes without noise, bits as 1 and -1, and with that of `code`, `words`
+    those of their codebook. See also measure_refusal.
     """
-    spread = measure_spread(clean, classes, bits=code.bits is not None)
-    made = CodePrototypes(code.bits, clean.shape[1], spread)
-    embeddings = made.unbias(noisy, code).numpy().astype(np.float32)
+    import torch
+
+    made = CodePrototypes(code.bits, clean.shape[1], words=words)
+    embedded = torch.from_numpy(made.unbias(clean.numpy(), replace(code, flip=None, epsilon=None)))
+    spread = measure_spread(embedded, classes, bits=made.are_signs)
+    made = replace(made, spread=spread)
+    embeddings = made.unbias(noisy.numpy(), code).astype(np.float32)
     more: dict[str, Any] = {"weights": np.full(len(embeddings), made.weight(code)), "codes": made}
     refusal, reason = measure_refusal(embeddings, classes.numpy(), way=way, shot=shot, **more)
     noise = {"flip": code.flip, "norm": code.norm, "noise": code.noise}

@@ -299,7 +299,7 @@ class FeatureRecipe(Recipe):
 
 @dataclass(frozen=True)
 class CodeRecipe(Recipe):
-    """A code of bits or numbers; see protect.code.Code. It is trained through its noise."""
+    """A code of bits or numbers, trained through its noise; see protect.code.Code, and code.CodeConfig."""
 
     bits: int | None = None
     numbers: int | None = None
@@ -307,6 +307,7 @@ class CodeRecipe(Recipe):
     epsilon: float | None = None
     norm: float | None = None
     noise: float | None = None
+    codebook: str | None = None
 
     name: ClassVar[str] = "code"
 
@@ -363,7 +364,7 @@ class CodeRecipe(Recipe):
         return lab.models.artefact("pretraining", settings, make)
 
     def _open(self, path: str) -> Code:
-        return Code(path, **asdict(self))
+        return Code(path, **{name: each for name, each in asdict(self).items() if name != "codebook"})
 
     def _config(self, config: code.CodeConfig) -> code.CodeConfig:
         flip = self.flip
@@ -371,7 +372,7 @@ class CodeRecipe(Recipe):
             # If a word is replaced with this probability, half of its bits change.
             flip = (2**self.bits - 1) / (math.exp(self.epsilon) + 2**self.bits - 1) / 2
         own = {name: getattr(self, name) for name in ("bits", "numbers", "norm", "noise")}
-        return replace(config, flip=flip, **own)
+        return replace(config, flip=flip, codebook=self.codebook or config.codebook, **own)
 
     def _sensitive(self, config: StudyConfig) -> tuple[str, ...]:
         if not config.codes.against:

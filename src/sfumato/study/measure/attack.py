@@ -34,6 +34,7 @@ from sfumato.base.proportions import over_people
 from sfumato.errors import ConfigError
 from sfumato.study.cells import Cell, Facts, Kind, Method, method_of
 from sfumato.study.lab.lab import Lab
+from sfumato.study.measure.accuracy import serve_vectors
 from sfumato.study.measure.looks import view_release
 from sfumato.study.vocabulary import ATTACKS, IMAGES, attacks_of, release_kind
 
@@ -51,10 +52,13 @@ _QUANTILES = 64  # of each channel, for an adversary who ignores the order of th
 def readings(gallery: Gallery) -> dict[str, See]:
     """The ways to read a release as numbers, by their words.
 
-    Noise on every pixel is read as means over squares as well, which remove most of it.
+    Noise on every pixel is read as means over squares as well, and words as a cloud decodes them.
     """
     if not gallery.images:
-        return {"": lambda released: released.vectors()}
+        codes, decoded = serve_vectors(gallery.released).codes, dict[str, See]()
+        if codes is not None and codes.words is not None:
+            decoded[", decoded"] = lambda released: torch.from_numpy(serve_vectors(released).vectors)
+        return {"": lambda released: released.vectors(), **decoded}
     channels, height, width = _planes(gallery.released).shape[1:]
     side = next(side for side in range(1, height + width) if channels * height * width <= _NUMBERS * side**2)
     ways = {"" if side == 1 else f", on {side}x{side} means": means(side)}
@@ -175,13 +179,6 @@ def _judge(gallery: Gallery, truth: Tensor, made: Compared, **further: Any) -> C
     return Comparison(result, names, made.guesses[0].identities, similarities)
 
 
-def compare_vectors(lab: Lab, cell: Cell, see: See) -> Comparison:
-    """Compares the numbers of releases, or (N, D) numbers made from them, with those of known people."""
-    gallery, truth = lab.adversaries.gallery(cell)
-    made = by_vectors(gallery, see, copies=lab.config.adversary.copies)
-    return _judge(gallery, truth, made, faces_found=None)
-
-
 def compare_values(
     lab: Lab, cell: Cell, ways: Callable[[Gallery], Mapping[str, See]] = readings
 ) -> Comparison:
@@ -195,7 +192,10 @@ def compare_values(
 def _compare_images(lab: Lab, cell: Cell) -> Comparison:
     words, adversaries = ATTACKS[cell.subject], lab.adversaries
     if words.view == "released" and release_kind(cell.protection) not in IMAGES:
-        return compare_vectors(lab, cell, lambda released: released.vectors())
+        gallery, truth = adversaries.gallery(cell)
+        see = [*readings(gallery).values()][-1]  # decoded, if it can be
+        made = by_vectors(gallery, see, copies=lab.config.adversary.copies)
+        return _judge(gallery, truth, made, faces_found=None)
     gallery, truth = adversaries.gallery(cell, faces=True)
     networks = adversaries.recognisers, adversaries.static(cell.seed)
     see = partial(view_release, lab, cell, view=words.view)
