@@ -126,6 +126,7 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/cmu-sunglasses.yaml
 	$(BIN)/sfumato study run studies/omniglot-codes.yaml
 	$(BIN)/sfumato study run studies/caltech101-codes.yaml
+	$(BIN)/sfumato study run studies/caltech101-words.yaml
 	$(BIN)/python studies/unpack.py fer ../shared/data runs/data/fer
 	$(BIN)/sfumato study run studies/caltech101.yaml
 	$(BIN)/sfumato study run studies/caltech101-models.yaml

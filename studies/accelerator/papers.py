@@ -165,7 +165,7 @@ def train_few_shot(task: Task, given: Options) -> dict[str, Any]:
             continue
         listed = entry(lab, cell)
         try:
-            assert _measure(lab, given.out / name, cell, listed)  # no other process makes it
+            assert _measure([lab], given.out / name, cell, listed)  # no other process makes it
             made.append(records.read_json(_path(name, listed, given), records.CURE))
         except Exception:
             failed.append(str(cell))

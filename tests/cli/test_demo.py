@@ -15,7 +15,7 @@ from tests.study import synthetic
 
 from sfumato import images
 from sfumato.cli import show
-from sfumato.cli.demo import of_own_images
+from sfumato.cli.demo import are_photographs, of_own_images
 from sfumato.networks.weights import WheelFile
 
 pytestmark = pytest.mark.usefixtures("quick_adversaries")
@@ -186,3 +186,13 @@ def test_without_pictures_neither_a_run_nor_its_report_nor_its_rows_show_any(com
         said = command("study", "rows", str(run), str(rows), *options)
         assert said.out == f"{rows}: the study and {rows.read_text().count(chr(10)) - 1} records\n"
         assert ("data:image" in rows.read_text()) == shown
+
+
+def test_drawings_and_small_images_are_no_photographs():
+    noise = torch.randint(0, 128, (40, 3, 64, 64), generator=torch.Generator().manual_seed(0))
+    taken = (torch.arange(64) + noise).to(torch.uint8)  # on a slope of light
+    assert are_photographs(taken)
+    assert not are_photographs(taken[:, :, :24, :24])
+    assert not are_photographs(taken * (torch.rand(taken.shape) < 0.3))  # ink on a plain ground
+    assert not are_photographs(taken // 32 * 32)  # of eight shades
+    assert not are_photographs(taken * 0)

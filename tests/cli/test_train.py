@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 
 from sfumato import images
 from sfumato.learn import adversarial_mask, classifier, meta, private_feature
+from sfumato.protect.code import load_encoder
 
 TABLE = ("--data", "table:photos/table.csv")
 STAGES = [f"{stage}_epochs=1" for stage in ("attribute", "simple", "private")]
@@ -133,12 +134,24 @@ def test_a_feature_is_trained_and_exported_with_its_own_test_images(command, tab
         assert (tmp_path / file).exists()
 
 
+def test_a_code_of_words_says_what_it_costs_to_enrol_by_one(command: Command, tmp_path: Path):
+    glyphs = ("--data", "glyphs", "--target", "class", "--size", "16", "--episodes", "4")
+    asked = [f"--set={each}" for each in (*SMALL["code"][1], "codebook=means", "way=5")]
+    said = command("train", "code", *glyphs, "--out", "m.safetensors", *asked)
+    assert said.code == 0, said.err
+    assert "test, if a device enrols a class by one word, not by examples: " in said.out
+    assert load_encoder("m.safetensors").network.codebook is not None
+    assert (
+        "Its bits are the number of a word, which a service decodes" in command("show", "m.safetensors").out
+    )
+
+
 def test_a_start_is_learned_and_said_how(command: Command, tmp_path: Path):
     said = train(command, "meta")
     assert said.code == 0, said.err
     assert "(3-way 1-shot, 3 episodes, none)" in said.out
     assert "nothing is promised to the images that it was trained on" in said.out
-    assert "computed: factored, float32" in said.out
+    assert "computed: vectorised, float32" in said.out
     assert meta.load(tmp_path / "m.safetensors").card["privacy"] is None
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.export import graphs
 from sfumato.learn import private_feature
+from sfumato.learn.codebook import fit_codebook
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.networks.code import make_code_network
 from sfumato.protect import mask as masks
@@ -59,21 +60,37 @@ def write_feature(
 
 
 @cache
-def _network_of_pictures(shape: tuple[int, int, int], side: int | None, dimension: int) -> dict[str, Tensor]:
-    """The weights of a code's network whose batch norms have seen pictures."""
-    network = make_code_network("conv4", shape, dimension=dimension, side=side, seed=0)
+def _network_of_pictures(
+    shape: tuple[int, int, int], side: int | None, dimension: int, directions: int | None, mirrored: bool
+) -> dict[str, Tensor]:
+    """The weights of a code's network whose batch norms, or words, have seen pictures."""
+    sizes = {"dimension": dimension, "side": side, "directions": directions, "mirrored": mirrored}
+    network = make_code_network("conv4", shape, **sizes, seed=0)
     with torch.no_grad():
         for seed in range(30):
             network(pictures(32, seed=seed, shape=shape).float() / 255)
+    if network.codebook is not None:
+        seen = pictures(120, seed=0, shape=shape).float() / 255
+        with torch.no_grad():
+            outputs = network.eval().encode(seen)
+        fit_codebook(network, outputs, torch.arange(120) % 20, seed=0)
     return {f"network.{name}": each for name, each in network.state_dict().items()}
 
 
 def write_code(
-    path: Path, *, shape: tuple[int, int, int] = SHAPE, side: int | None = None, **size: int
+    path: Path,
+    *,
+    shape: tuple[int, int, int] = SHAPE,
+    side: int | None = None,
+    directions: int | None = None,
+    mirrored: bool = False,
+    **size: int,
 ) -> Path:
-    """An encoder that nobody trained; `size` is bits=12, say, or numbers=6."""
-    card = {"kind": "code", "config": {"encoder": "conv4", "side": side, **size}, "shape": list(shape)}
-    artefacts.save(path, _network_of_pictures(shape, side, sum(size.values())), card)
+    """An encoder that nobody trained; `size` is bits=12, say, or numbers=6; with `directions`, of words."""
+    config = {"encoder": "conv4", "side": side, "mirrored": mirrored, **size}
+    config |= {} if directions is None else {"codebook": "means", "directions": directions}
+    card = {"kind": "code", "config": config, "shape": list(shape)}
+    artefacts.save(path, _network_of_pictures(shape, side, sum(size.values()), directions, mirrored), card)
     return path
 
 

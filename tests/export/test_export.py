@@ -84,6 +84,7 @@ WRITE = {
     "feature": write_feature,
     "bits": partial(write_code, bits=12),
     "numbers": partial(write_code, side=16, numbers=6),
+    "words": partial(write_code, directions=5, mirrored=True, bits=10),
 }
 
 
@@ -95,7 +96,7 @@ def fixture_of(kind: str) -> Any:
     return exported
 
 
-mask, feature, bits, numbers = map(fixture_of, WRITE)
+mask, feature, bits, numbers, words = map(fixture_of, WRITE)
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +175,24 @@ def test_an_exported_code_or_its_signs_are_the_release_without_noise(bits: Made,
     values = Code(str(numbers.artefact)).release(images, seeded_noise(0)).values
     assert values.std(0).min() > 0.01  # what is compared differs from image to image
     torch.testing.assert_close(numbers.run(images)["numbers"], values, atol=MOST_CODES, rtol=0)
+
+
+def test_an_exported_code_of_words_has_the_bits_of_the_release(words: Made):
+    images = pictures(40, seed=3)
+    release = Code(str(words.artefact)).release(images, seeded_noise(0))
+    assert len(set(release.pack())) > 10
+    assert torch.equal(signs(words.run(images)["numbers"]), release.values)
+    assert (words.exported.difference.bits, words.exported.difference.largest <= MOST_CODES) == (0, True)
+
+
+def test_an_encoder_of_onnx_cannot_see_images_twice(tmp_path: Path):
+    spec, path = write_onnx(tmp_path / "small.onnx", Small()), tmp_path / "twice.safetensors"
+    network = make_code_network(spec, SHAPE, dimension=5, side=16, mirrored=True, seed=0)
+    config = {"encoder": on_card(spec), "side": 16, "bits": 5, "mirrored": True}
+    tensors = {f"network.{name}": each for name, each in network.state_dict().items()}
+    artefacts.save(path, tensors, {"kind": "code", "config": config, "shape": list(SHAPE)})
+    with pytest.raises(ArtefactError, match="once: train with mirrored=false"):
+        export(path, tmp_path / "twice.onnx", check=pictures(2))
 
 
 def test_an_encoder_of_onnx_stands_in_the_exported_code_as_it_is(tmp_path: Path):

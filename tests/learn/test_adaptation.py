@@ -98,12 +98,6 @@ def plain(network, tasks, algorithm, *, rate=0.3, steps=2, batches=1):
     return torch.stack(found)
 
 
-def ways(algorithm, network="fully-connected"):
-    """Those that are for an algorithm and a network."""
-    factored = network == "fully-connected" and algorithm != "meta-sgd"
-    return [way for way in WAYS if factored or way != "factored"]
-
-
 @pytest.mark.parametrize("batches", [1, 2])  # 2: steps see parts of the images in turn
 @pytest.mark.parametrize(
     ("algorithm", "network", "way", "threads"),
@@ -111,7 +105,7 @@ def ways(algorithm, network="fully-connected"):
         (algorithm, network, way, threads)
         for algorithm in ALGORITHMS
         for network in NETWORKS
-        for way in ways(algorithm, network)
+        for way in WAYS
         for threads in ((1, 2) if way == "loop" else (1,))
     ],
 )
@@ -135,22 +129,6 @@ def test_parts_share_out_the_classes():
     assert [names.tolist() for _, names in parts] == [[0, 1, 2]] * 3
 
 
-@pytest.mark.parametrize(
-    ("network", "precision", "algorithm"),
-    [
-        ("convolutional", "float32", "maml"),
-        ("fully-connected", "bfloat16", "maml"),
-        ("fully-connected", "float32", "meta-sgd"),
-    ],
-)
-def test_the_factored_way_is_refused_where_it_is_none(network, precision, algorithm):
-    learner = Learner(NETWORKS[network](), precision=precision)
-    tasks, inner = some_tasks(side=SIDES[network]), Inner(algorithm=algorithm)
-    assert fastest(learner, inner, torch.device("cpu")) != "factored"
-    with pytest.raises(ConfigError, match=r"way='factored' is not for this network, .* take '[lv]"):
-        contributions(learner, start_of(learner, algorithm), tasks, inner, way="factored")
-
-
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_norm_that_clips_nothing_changes_nothing_and_has_no_derivative(algorithm):
     learner, tasks = Learner(smooth()), some_tasks(2, 2)
@@ -164,7 +142,7 @@ def test_a_norm_that_clips_nothing_changes_nothing_and_has_no_derivative(algorit
 
 
 @pytest.mark.parametrize("clipping_norm", [None, 1.0])
-@pytest.mark.parametrize(("algorithm", "way"), [(a, way) for a in ALGORITHMS for way in ways(a)])
+@pytest.mark.parametrize(("algorithm", "way"), [(a, way) for a in ALGORITHMS for way in WAYS])
 def test_no_tasks_contribute_no_rows_of_the_usual_width(algorithm, clipping_norm, way):
     learner, tasks = Learner(smooth()), some_tasks(2, 2)
     inner = Inner(algorithm=algorithm, clipping_norm=clipping_norm)
@@ -175,7 +153,7 @@ def test_no_tasks_contribute_no_rows_of_the_usual_width(algorithm, clipping_norm
 
 @pytest.mark.parametrize(
     ("algorithm", "way", "network"),
-    [(a, way, network) for a in ALGORITHMS for network in NETWORKS for way in ways(a, network)],
+    [(a, way, network) for a in ALGORITHMS for network in NETWORKS for way in WAYS],
 )
 def test_what_a_task_contributes_does_not_depend_on_the_others_not_even_if_they_are_nan(
     algorithm, way, network
@@ -266,12 +244,12 @@ def test_mixed_precision_contributes_what_float32_does_but_for_its_rounding(netw
     made_of = made(lambda: network((1, 16, 16), WAY), dtype=torch.float32)
     exact, mixed = Learner(made_of), Learner(made_of, precision="bfloat16")
     tasks, inner = some_tasks(dtype=torch.float32), Inner(algorithm="reptile", rate=0.1)
-    assert fastest(mixed, inner, torch.device("cpu")) == "loop"
+    assert fastest(mixed, torch.device("cpu")) == "loop"
     wanted, found = (contributions(each, exact.initial(), tasks, inner) for each in (exact, mixed))
     assert found.dtype == torch.float32
     assert functional.cosine_similarity(wanted, found).min() > 0.97
     assert not torch.equal(wanted, found)
-    with pytest.raises(ConfigError, match=r"way='vectorised' is not for this .*precision.* take 'loop'"):
+    with pytest.raises(ConfigError, match="way='vectorised' is not for mixed precision: take 'loop'"):
         contributions(mixed, exact.initial(), tasks, inner, way="vectorised")
 
 
@@ -290,13 +268,12 @@ def test_labels_and_parts_of_a_task_belong_together():
     assert tasks.query_labels.tolist() == [[0, 0, 0, 1, 1, 1, 2, 2, 2]] * 2
 
 
-def test_wide_convolutions_are_looped_over_on_a_processor_and_connected_layers_share_their_weights():
+def test_wide_convolutions_are_looped_over_on_a_processor_and_connected_layers_are_not():
     connected, processor = Learner(smooth()), torch.device("cpu")
-    assert fastest(Learner(Strided((1, 28, 28), 5)), Inner(), processor) == "loop"
-    assert fastest(Learner(Strided((1, 28, 28), 5, width=16)), Inner(), processor) == "vectorised"
-    assert fastest(Learner(Strided((1, 28, 28), 5)), Inner(), torch.device("cuda")) == "vectorised"
-    assert fastest(connected, Inner(), processor) == "factored"
-    assert fastest(connected, Inner(algorithm="meta-sgd"), processor) == "vectorised"
+    assert fastest(Learner(Strided((1, 28, 28), 5)), processor) == "loop"
+    assert fastest(Learner(Strided((1, 28, 28), 5, width=16)), processor) == "vectorised"
+    assert fastest(Learner(Strided((1, 28, 28), 5)), torch.device("cuda")) == "vectorised"
+    assert fastest(connected, processor) == "vectorised"
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ import torch
 from PIL import Image, ImageOps
 from torch.nn import functional
 
-from sfumato.errors import ConfigError, DataError
 from sfumato.learn import augmentation
-from sfumato.learn.augmentation import POLICIES, apply, augment, mixup
+from sfumato.learn.augmentation import POLICIES, apply, augment
 
 ATS = ["ats-3-1-7", "ats-43-18-18"]
 
@@ -201,46 +200,3 @@ def test_half_of_the_crops_are_mirrored():
     ramp = (torch.arange(64.0) / 64).expand(1000, 1, 64, 64)
     made = apply(ramp, "crop-flip", seeded())
     assert (made[:, 0, 0, 0] > made[:, 0, 0, -1]).double().mean().item() == pytest.approx(0.5, abs=0.06)
-
-
-# Mixtures
-
-
-def test_labels_are_mixed_as_images_are():
-    images = torch.rand(16, 3, 5, 5, generator=seeded())
-    mixed, shares = mixup(images, torch.eye(16), seeded())
-    torch.testing.assert_close(mixed, torch.einsum("nm,mchw->nchw", shares, images))
-    torch.testing.assert_close(shares.sum(1), torch.ones(16))
-
-
-@pytest.mark.parametrize("count", [4, 5, 100])
-def test_each_image_is_mixed_with_three_others_and_each_is_a_partner_three_times(count: int):
-    _, shares = mixup(torch.zeros(count, 1, 1, 1), torch.eye(count), seeded())
-    assert ((shares > 0).sum(1) == 4).all()
-    assert ((shares > 0).sum(0) == 4).all()
-    assert (shares.diagonal() > 0).all()
-
-
-def test_weights_are_dirichlets_of_which_none_is_above_65_percent():
-    count = 2000
-    _, shares = mixup(torch.zeros(count, 1, 1, 1), torch.eye(count), seeded())
-    assert shares.max() <= 0.65
-    drawn = np.random.default_rng(0).dirichlet((3, 1, 1, 1), 100_000)
-    own = drawn[drawn.max(1) <= 0.65][:, 0]
-    mine = shares.diagonal()
-    # The deviation of a mean of 2,000 is 0.0033; that of a deviation is less.
-    assert mine.mean().item() == pytest.approx(own.mean(), abs=0.014)
-    assert mine.std().item() == pytest.approx(own.std(), abs=0.012)
-
-
-# Mistakes
-
-
-def test_a_policy_that_there_is_not_is_named():
-    with pytest.raises(ConfigError, match="no policy is called 'ats-3-1': did you mean 'ats-3-1-7'"):
-        apply(noise(1), "ats-3-1", seeded())
-
-
-def test_too_few_images_are_refused():
-    with pytest.raises(DataError, match="mixup mixes 4 different images, and there are 3: take larger"):
-        mixup(torch.zeros(3, 1, 1, 1), torch.eye(3), seeded())

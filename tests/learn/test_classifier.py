@@ -77,7 +77,6 @@ class Counted:
         ("convnet8", {}),
         ("resnet20", {}),
         ("resnet20", {"optimiser": "sgd", "learning_rate": 0.1}),
-        ("conv4", {"mixup": True}),
     ],
 )
 def test_a_classifier_learns_what_tells_the_classes_and_names_new_images_of_them(

@@ -125,7 +125,7 @@ def named_rightly(made: CodePrototypes, code: Code, *, plain: bool) -> torch.Ten
             assert code.noise is not None
             clean = [(own[c].float() - 0.5).expand(counts[c] + 4, -1) for c in range(3)]
             noisy = [x + code.noise**0.5 * torch.randn(x.shape, generator=draw) for x in clean]
-        embedded = [made.unbias(x, code) for x in noisy]
+        embedded = [torch.from_numpy(made.unbias(x.numpy(), code)) for x in noisy]
         means = torch.stack([x[4:].mean(0) for x in embedded])
         if not plain:
             examples = torch.tensor(counts)

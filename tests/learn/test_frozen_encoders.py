@@ -11,17 +11,19 @@ from encoders import Small, write_onnx
 from sfumato import artefacts, data
 from sfumato.data.labelled import Label
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.episodes import Shape
+from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ArtefactError
 from sfumato.learn import classifier, code, few_shot
 from sfumato.learn.classifier import ClassifierConfig
 from sfumato.learn.code import CodeConfig
 from sfumato.learn.few_shot import FewShotConfig
+from sfumato.learn.gallery import answers_of_episodes
 from sfumato.networks import SqueezeNet
-from sfumato.networks.encoders.pretrained import PretrainedEncoder
+from sfumato.networks.encoders.pretrained import Pretrained, PretrainedEncoder
 from sfumato.protect import answer, parse
 from sfumato.protect.answer import Answer, Answerer
 from sfumato.protect.code import Code, load_encoder
+from sfumato.study.measure.accuracy import serve_vectors
 
 EPISODES: dict[str, Any] = {
     **{"way": 4, "shot": 2, "queries": 2, "epochs": 3, "episodes_per_epoch": 3},
@@ -162,11 +164,17 @@ def test_a_device_answers_by_its_own_encoder(known: data.LabelledImages, spec: s
 # Codes
 
 
-@pytest.mark.parametrize("flips", [False, True])
+@pytest.mark.parametrize(
+    "more",
+    [
+        *({"flips": False}, {"flips": True}, {"mirrored": True}, {"codebook": "means"}),
+        {"codebook": "means", "flips": True, "mirrored": True},
+    ],
+)
 def test_a_code_is_learned_on_embeddings_and_released_from_images(
-    people: data.LabelledImages, spec: str, tmp_path: Path, flips: bool
+    people: data.LabelledImages, spec: str, tmp_path: Path, more: dict[str, Any]
 ):
-    config = CodeConfig(bits=6, encoder=spec, flips=flips, pretraining_epochs=1, **EPISODES)
+    config = CodeConfig(bits=6, encoder=spec, pretraining_epochs=1, **more, **EPISODES)
     model = code.train(
         people.split("train"), config, target="headwear", validation=people.split("validation")
     )
@@ -175,6 +183,29 @@ def test_a_code_is_learned_on_embeddings_and_released_from_images(
     release = Code(str(tmp_path / "code.safetensors")).release(images, seeded_noise(0))
     assert torch.equal(release.vectors(), model.codes(images))
     assert load_encoder(str(tmp_path / "code.safetensors")).bits == 6
+    shape, test = Shape(way=3, shot=3, queries=3), people.split("test")
+    measured = code.evaluate(model, test, shape, target="headwear", episodes=50)
+    served = serve_vectors(Code(str(tmp_path / "code.safetensors")).release(test.images, seeded_noise(0)))
+    rows = Sampler(test.label("headwear"), shape).draw(50, torch.Generator().manual_seed(0))
+    weights = {"weights": served.weights, "codes": served.codes}
+    right, _ = answers_of_episodes(served.vectors, rows.numpy(), shot=3, **weights)
+    assert measured.mean == pytest.approx(right.mean(), abs=1e-6)
+
+
+def test_a_frozen_encoder_sees_each_image_once_for_all_codes(
+    people: data.LabelledImages, spec: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(code, "_LAST", {})
+    seen: list[int] = []
+    raw = Pretrained.raw
+    monkeypatch.setattr(
+        Pretrained, "raw", lambda self, images: (seen.append(len(images)), raw(self, images))[1]
+    )
+    config = CodeConfig(bits=5, encoder=spec, codebook="auto", **EPISODES)
+    train, validation = people.split("train"), people.split("validation")
+    code.train(train, config, target="headwear", validation=validation)
+    code.train(train, replace(config, bits=6), target="headwear", validation=validation, seed=1)
+    assert sum(seen) == len(train) + len(validation)
 
 
 def test_a_code_on_a_frozen_encoder_learns(people: data.LabelledImages, spec: str):

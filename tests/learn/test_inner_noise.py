@@ -102,7 +102,6 @@ def after_the_papers_loop(learner, start, tasks, inner, noise, norm, number):
         # of one step, fomaml is exact
         for algorithm, steps in (("maml", 2), ("fomaml", 1), ("reptile", 1), ("reptile", 2), ("meta-sgd", 2))
         for way in WAYS
-        if (algorithm, way) != ("meta-sgd", "factored")
     ],
 )
 @pytest.mark.parametrize(("norm", "sigma"), [(0.05, 0.0), (0.05, 0.02), (100.0, 0.02)])
@@ -131,8 +130,6 @@ def test_all_ways_agree_and_a_frame_of_zeros_and_ones_changes_nothing(learner, s
     framed = contributions(*given, noise=noise, frame=plain)
     for way in WAYS:
         assert torch.allclose(contributions(*given, noise=noise, way=way), framed, atol=1e-12)
-    with pytest.raises(ConfigError, match=r"way='factored' is not for this .* or frame: take"):
-        contributions(*given, noise=noise, frame=plain, way="factored")
 
 
 def test_noise_in_a_frame_has_the_scale_of_each_coordinate(learner, start, tasks):

@@ -65,7 +65,7 @@ def train(method: str, settings: dict[str, Any] | None = None, **more: Any) -> A
                 world(), parse("gaussian:sigma=40"), FewShotConfig(**given), **sides, **more
             )
         case "classifier":
-            protection = parse("gaussian:sigma=20" if given.get("mixup") else "none")
+            protection = parse("gaussian:sigma=20" if given.get("policy") else "none")
             return classifier.train(
                 world(), protection, ClassifierConfig(**given), target="expression", **more
             )
@@ -103,7 +103,7 @@ def test_a_seed_decides_all_weights_and_no_global_generator_moves(method: str):
 
 CONFIGS = (CodeConfig, FewShotConfig, ClassifierConfig, MaskConfig, FeatureConfig, SemSimConfig)
 COMMON = {"learning_rate", "epochs", "start"}  # settings of several methods
-VARIED = {"flips": True, "policy": "ats", "mixup": True}
+VARIED = {"flips": True, "policy": "ats"}
 
 
 @pytest.mark.parametrize(

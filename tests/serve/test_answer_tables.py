@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from cloud import SIDE, Wire, encoder, refusing
+from devices import write_code
 
 from sfumato import artefacts
 from sfumato.device.client import Client, ServiceError, look_up
@@ -106,8 +107,8 @@ async def leaves() -> bool:
 class Direct:
     """A service of codes of 4 bits, whose tables are made without a device."""
 
-    def __init__(self, store: Store, folder: Path, **config: Any) -> None:
-        self.store, self.served = store, served_code(folder, bits=4)[1]
+    def __init__(self, store: Store, folder: Path, served: Served | None = None, **config: Any) -> None:
+        self.store, self.served = store, served or served_code(folder, bits=4)[1]
         self.service = create(store, [self.served], ServiceConfig(**config)).state.service
         self.key, _ = store.create_key("museum", role="write", name="device")
         made = store.create_classifier("museum", name="direct", model=self.served.name, by=self.key)
@@ -166,6 +167,25 @@ def test_every_code_has_the_answer_of_a_query(store: Store, tmp_path: Path):
     expected = [(answer.guesses[0].label, bool(answer.none_of_these)) for answer in answers]
     assert table.look_up(tables.codes_of(4)) == expected
     assert len({label for label, _ in expected}) > 2
+
+
+@pytest.mark.parametrize("bits", [4, 9])
+def test_words_are_decoded_for_tables_as_for_queries(store: Store, tmp_path: Path, bits: int):
+    path = write_code(tmp_path / "words.safetensors", bits=bits, directions=3)
+    direct = Direct(store, tmp_path, served=models.load(path))
+    codes = direct.served.codes
+    assert codes is not None
+    assert codes.words is not None
+    every, plain = 2 * tables.codes_of(bits).astype(np.float32) - 1, code_of(direct.served.demand.spec)
+    for row in range(4):
+        direct.enrol(f"class {row}", codes.unbias(every[row : row + 1], plain)[0])
+    (table,) = direct.tables(stays)
+    assert len(table.answers) == 2**bits
+    away = np.square(codes.words[:, None] - codes.words[:4]).sum(2)
+    clear = np.diff(np.sort(away)[:, :2])[:, 0] > 1e-4
+    named = np.array([int(label[-1]) for label, _ in table.look_up(tables.codes_of(bits))])
+    assert clear.sum() > 2 ** (bits - 1)
+    assert (named == away.argmin(1))[clear].all()
 
 
 def test_a_table_follows_its_classifier_and_is_signed_by_the_same_key(device: Device, images: torch.Tensor):

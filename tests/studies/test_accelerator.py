@@ -17,6 +17,9 @@ import pool
 import releases
 import student
 
+from sfumato.study import grid, run
+from sfumato.study.lab.lab import Lab, Progress
+
 
 @pytest.fixture
 def given(tmp_path: Path) -> pool.Options:
@@ -100,3 +103,14 @@ def test_bits_of_identity_are_those_of_a_known_gaussian_and_none_of_chance():
     )
     chance = torch.randn(600, 341, generator=draw, dtype=torch.float64)
     assert student.judged(chance, identities, people)["10"]["bits"]["mean"] == pytest.approx(0, abs=0.05)
+
+
+def test_a_few_shot_task_makes_the_records_of_its_study(given: pool.Options, monkeypatch: pytest.MonkeyPatch):
+    tiny = Path(__file__).parents[2] / "studies" / "tiny.yaml"
+    prepared = run.prepare(grid.load(tiny, ["adversary.copies=1"]), fit=True)
+    lab = Lab(prepared.config, prepared.data[0], given.out / "tiny", Progress())
+    monkeypatch.setattr(papers, "lab_of", lambda name, given: lab)
+    about = {"study": "tiny", "learner": "protected", "protection": "pixelize:cell=4", "seed": 0}
+    made = papers.train_few_shot(pool.Task("one", about), given)
+    assert made["failed"] == []
+    assert {"accuracy", "attack", "similarity"} <= {record["kind"] for record in made["records"]}

@@ -11,9 +11,8 @@ from tests.study.test_run import cartoons
 
 from sfumato import protect
 from sfumato.errors import ConfigError, SpecError
-from sfumato.study import cells as kinds
 from sfumato.study import grid, run
-from sfumato.study.measure.log_rank import RankConfig, attribute_accuracies, rank_privacy
+from sfumato.study.measure.log_rank import attribute_accuracies, rank_privacy
 from sfumato.study.report import tables
 
 SPECS = ["mask:keep=0.1", "feature:variant=simple,noise=0,30", "code:bits=3"]
@@ -35,24 +34,20 @@ def test_a_point_is_what_the_command_finds_of_the_same_feature(directory: Path):
     results = results_of(directory)
     (path,) = (directory / "models").glob("feature-*.safetensors")
     test = cartoons().split("test")
-    known = RankConfig(known=3, asked=3, least=3, copies=study().adversary.copies)
+    known = {"known": 3, "asked": 3, "least": 3, "copies": study().adversary.copies}
     for noise in ("0", "30"):
         protection = protect.parse(f"feature:artefact={path},noise={noise}", takes=("numbers",))
-        ranked = rank_privacy(protection, test.images, test.label("identity").codes, known)
+        ranked = rank_privacy(protection, test.images, test.label("identity").codes, **known)
         result = results["log-rank", f"feature:noise={noise},variant=simple"]
         assert (result.strongest, result.lrp) == (ranked.strongest, ranked.adversaries[ranked.strongest].lrp)
         assert result.accuracy == attribute_accuracies(protection, test, 0)["expression"]
         assert (result.images, result.identities) == (len(test), len(test.classes("identity")))
 
 
-def test_a_code_has_a_rank_and_no_accuracy_of_its_own_and_a_mask_is_left_out(directory: Path):
+def test_a_code_has_a_rank_and_no_accuracy_of_its_own(directory: Path):
     code = results_of(directory)["log-rank", "code:bits=3"]
     assert 0 <= code.low <= code.lrp <= code.high <= 1
     assert code.accuracy is None
-    assert [text for text in kinds.list_omissions(study()) if "rank" in text] == [
-        "Log-rank privacy takes numbers and bits, and is left out where others are released: "
-        "for mask:keep=0.1."
-    ]
 
 
 @pytest.mark.parametrize(

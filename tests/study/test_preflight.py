@@ -10,7 +10,6 @@ from scipy.stats import beta
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.splitting import in_turns, split_for_task
 from sfumato.errors import DataError
-from sfumato.networks.weights import WheelFile
 from sfumato.study import grid, preflight
 
 OPTIONS = {"": "--at-most ", "folds": "--folds ", "glasses": "--set recommend.inference_at_most.glasses="}
@@ -156,44 +155,3 @@ def test_a_split_that_is_missing_is_named(split):
     splits = {name: rows for name, rows in data.splits.items() if name != split}
     with pytest.raises(DataError, match=f"no split '{split}'"):
         preflight.look(study(), [replace(data, splits=splits)])
-
-
-def snapshots(people: int) -> LabelledImages:
-    """Those of `photographs`, with shades: of noise on a slope of light."""
-    data = photographs(people)
-    noise = torch.randint(0, 128, data.images.shape, generator=torch.Generator().manual_seed(0))
-    images = torch.arange(64).expand(data.images.shape) + noise
-    return replace(data, images=images.to(torch.uint8))
-
-
-def test_an_encoder_is_offered_if_photographs_are_few(monkeypatch: pytest.MonkeyPatch):
-    few, data = study(), snapshots(40)
-    offered = preflight.suggest_encoder(few, data)
-    assert offered.startswith(
-        "encoder: 240 training photographs are few. --encoder efficientnet-lite0 has learned from a million "
-        "others, and may classify them better"
-    )
-    drawn = replace(few, codes=replace(few.codes, encoder="drawn"))
-    assert preflight.suggest_encoder(drawn, data) == offered
-    own = replace(few, codes=replace(few.codes, encoder="onnx:own.onnx,mean=0,std=1"))
-    assert preflight.suggest_encoder(own, data) == ""
-    monkeypatch.setattr(preflight, "_FEW", 200)
-    assert preflight.suggest_encoder(few, data) == ""
-
-
-@pytest.mark.parametrize(
-    ("installed", "end"),
-    [(True, "better"), (False, "better; it needs an extra: in the clone of sfumato, run pip install")],
-)
-def test_without_the_extra_the_offer_names_the_command(monkeypatch, installed, end):
-    monkeypatch.setattr(WheelFile, "is_installed", lambda file: installed)
-    assert f"may classify them {end}" in preflight.suggest_encoder(study(), snapshots(40))
-
-
-def test_drawings_and_small_images_are_no_photographs():
-    taken = snapshots(4).images
-    assert preflight.photographs(taken)
-    assert not preflight.photographs(taken[:, :, :24, :24])
-    assert not preflight.photographs(taken * (torch.rand(taken.shape) < 0.3))  # ink on a plain ground
-    assert not preflight.photographs(taken // 32 * 32)  # of eight shades
-    assert preflight.suggest_encoder(study(), photographs(40)) == ""

@@ -40,6 +40,7 @@ PROTECTIONS = [
     "code:bits=3",
     "code:bits=3,flip=0.1",
     "code:numbers=4,norm=1,noise=0.1",
+    "code:bits=3,codebook=means",
     "answer",
 ]
 SPECS = [
@@ -53,6 +54,7 @@ SPECS = [
     "code:bits=3",
     "code:bits=3,flip=0.1",
     "code:numbers=4,norm=1,noise=0.1",
+    "code:bits=3,codebook=means",
     "answer",
 ]
 CODES = SPECS[7:10]
@@ -224,7 +226,7 @@ def test_what_is_left_out_is_said_in_a_sentence(episodic: Path):
 
 def test_numbers_are_classified_by_whoever_takes_numbers_where_all_classes_are_known(known: Path):
     results = results_of(known)
-    for spec in SPECS[4:10]:
+    for spec in SPECS[4:11]:
         (result,) = [value for key, value in results.items() if key[:2] == ("accuracy", spec)]
         assert 0 <= result.low <= result.accuracy <= result.high <= 1
         assert result.images == len(cartoons().split("test"))
@@ -238,7 +240,7 @@ def test_one_artefact_serves_all_settings_that_differ_in_the_release_alone(episo
     assert artefacts.count("mask") == 1
     assert artefacts.count("feature") == 1
     assert artefacts.count("answer") == 1
-    assert artefacts.count("code") == 3  # it is trained through its noise
+    assert artefacts.count("code") == 4  # it is trained through its noise
     assert artefacts.count("pretraining") == 1  # all codes begin from it
 
 

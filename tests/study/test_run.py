@@ -244,14 +244,6 @@ def test_pictures_and_people_that_splits_share_are_said_and_are_in_the_study_wit
     assert not any("such as" in each for each in words)
 
 
-def test_a_run_from_python_prints_its_cells_where_that_is_asked_for(capsys: pytest.CaptureFixture[str]):
-    told = Progress.in_lines()
-    told.note("splits: none are named")
-    told.cell("accuracy of none", 3, 12)
-    told.within(1, 100)  # of a training: too many to print
-    assert capsys.readouterr() == ("", "splits: none are named\n3/12 accuracy of none\n")
-
-
 def test_a_changed_setting_repeats_what_depends_on_it_and_nothing_else(finished):
     def digests(**changes):
         return digests_of(grid.parse({**SETTINGS, **changes}), finished)

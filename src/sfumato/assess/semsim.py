@@ -7,6 +7,7 @@ a person recognises the original.
 """
 
 import os
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import torch
@@ -129,6 +130,11 @@ class PerceptualSemSim:
         It holds for the question, the people and the images of its training: see the card.
         """
         return self._network.probability(self.distance(originals, others))
+
+
+def measure(path: str | os.PathLike[str]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Read either kind, as a measure of studies: float pairs -> their distances. See `load`."""
+    return load(path).distance
 
 
 def load(path: str | os.PathLike[str]) -> SemSim | PerceptualSemSim:

@@ -257,11 +257,13 @@ def log_rank(
         ),
     ],
     label: Annotated[str, typer.Option(help="The label that says who is on a photograph.")] = "identity",
-    known: Annotated[int, typer.Option(help="How many photographs of each person the adversary has.")] = 10,
-    asked: Annotated[int, typer.Option(help="How many others of each person they must name.")] = 10,
-    least: Annotated[int, typer.Option(help="People with fewer known photographs are left out.")] = 4,
+    known: Annotated[
+        int, typer.Option(min=2, help="Photographs of each person that the adversary has.")
+    ] = 10,
+    asked: Annotated[int, typer.Option(min=1, help="How many others of each person they must name.")] = 10,
+    least: Annotated[int, typer.Option(min=2, help="People with fewer known photographs are left out.")] = 4,
     releases: Annotated[
-        int, typer.Option(help="Also state the bound after this many releases of one person.")
+        int, typer.Option(min=1, help="Also state the bound after this many releases of one person.")
     ] = 100,
     split: Split = "test",
     split_by: SplitBy = None,
@@ -281,18 +283,18 @@ def log_rank(
     """
     from sfumato import artefacts
     from sfumato.protect import expand
-    from sfumato.study.measure.log_rank import RankConfig, attribute_accuracies, rank_privacy
+    from sfumato.study.measure.log_rank import attribute_accuracies, rank_privacy
 
     require("trained adversaries", "study", "sklearn")
-    config = RankConfig(known=known, asked=asked, least=least, releases=releases, seed=seed)
     protections = [each for spec in specs for each in expand(spec, takes=("numbers", "bits"))]
     shape = tuple(artefacts.read_card(protections[0].artefact)["shape"])
     images = of_split(data, shape, label=label, split=split, split_by=split_by, strict=strict)
     people = images.label(label).codes
     found, kept = [], []
+    counts = {"known": known, "asked": asked, "least": least, "releases": releases}
     with bars() as progress:
         for protection in progress.track(protections, description="protections"):
-            found.append(rank_privacy(protection, images.images, people, config))
+            found.append(rank_privacy(protection, images.images, people, **counts, seed=seed))
             kept.append(attribute_accuracies(protection, images, seed))
     if as_json:
         print_json({"data": data, "protections": list(map(_ranks_in_numbers, found, kept))})

@@ -246,7 +246,7 @@ def _classifier(given: Train) -> None:
 def _code(given: Train) -> None:
     from sfumato.data.worlds import same_scenes
     from sfumato.learn import code as learner
-    from sfumato.protect.code import Code
+    from sfumato.protect.code import MEANS, Code
     from sfumato.protect.naming import naming_words
 
     encoder = [] if given.encoder is None else [f"encoder={given.encoder}"]
@@ -263,7 +263,11 @@ def _code(given: Train) -> None:
     tested, spec = learner.evaluate(model, test, shape, **given.test), protection.spec
     channels, height, width = test.images.shape[1:]
     proved = naming_words(protection, (channels, height, width), among=_CANDIDATES)
-    given.tell(model, f"proved: {proved}", f"spec: {spec}", tested=tested, proved=proved, spec=spec)
+    lines = [f"proved: {proved}", f"spec: {spec}"]
+    if model.config.codebook == MEANS:
+        enrolled = learner.evaluate(model, test, shape, **given.test, one_word=True)
+        lines.insert(0, f"test, if a device enrols a class by one word, not by examples: {enrolled}")
+    given.tell(model, *lines, tested=tested, proved=proved, spec=spec)
 
 
 def _few_shot(given: Train) -> None:

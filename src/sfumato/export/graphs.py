@@ -74,13 +74,18 @@ def code_graph(encoder: Encoder) -> "ModelProto":
     An encoder that is itself an ONNX graph is included, converted to our version of ONNX.
 
     Raises:
-        ArtefactError: that graph cannot be converted.
+        ArtefactError: that graph cannot be converted, or sees mirrored images too.
         MissingExtraError: see to_onnx.
     """
     network = encoder.network
     pretrained = network.encoder.encoder if isinstance(network.encoder, PretrainedEncoder) else None
     if pretrained is None or not isinstance(pretrained.network, OnnxNetwork):
         return to_onnx(_Applied(network, _extract), _image(encoder.shape), "images", ["numbers"])
+    if network.mirrored:
+        raise ArtefactError(
+            "mirrored=true: the encoder sees images twice, and is an ONNX graph, which stands in a device's "
+            "graph once: train with mirrored=false"
+        )
     image = _image(encoder.shape)
     before, after = _Applied(network, _before), _Applied(network, _after)
     with torch.no_grad():

@@ -26,12 +26,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from sfumato.base.hardware import autocast
 from sfumato.errors import ConfigError
-from sfumato.learn import factored
 from sfumato.learn.tasks import Frame, Inner, Tasks
 
 _backward = torch.ops.aten.native_batch_norm_backward
 
-WAYS = ("factored", "vectorised", "loop")
+WAYS = ("vectorised", "loop")
 _AT_ONCE = 32  # tasks of one vectorised call: the memory of its gradients does not grow with the batch
 _SMALL = 20_000  # parameters of a convolutional network whose tasks are computed in one call
 
@@ -45,10 +44,7 @@ class _Own(threading.local):
 
 
 class Learner:
-    """A network with parameters from outside, as one vector of `size` P. State: none that changes.
-
-    `layers` are those after the images were flattened, if that is the network's first part; else None.
-    """
+    """A network with parameters from outside, as one vector of `size` P. State: none that changes."""
 
     def __init__(self, network: nn.Module, *, precision: str = "float32") -> None:
         """Takes the architecture of `network`. Raises ConfigError: it has buffers, which carry tasks on."""
@@ -62,8 +58,6 @@ class Learner:
         self._own = _Own(network)
         self._shapes = {name: each.shape for name, each in network.named_parameters()}
         self._precision, self.mixed = precision, precision != "float32"
-        flat = isinstance(network, nn.Sequential) and isinstance(network[0], nn.Flatten)
-        self.layers = list(network.children())[1:] if flat and not self.mixed else None
         self.size = sum(shape.numel() for shape in self._shapes.values())
         self.convolutional = any(isinstance(module, nn.Conv2d) for module in network.modules())
 
@@ -97,15 +91,13 @@ def _channels_last(tensor: Tensor) -> Tensor:
     return tensor.contiguous().view(*tensor.shape[:1], *tensor.shape[2:], 1).permute(0, 3, 1, 2)
 
 
-def fastest(learner: Learner, inner: Inner, device: torch.device, frame: Frame | None = None) -> str:
+def fastest(learner: Learner, device: torch.device) -> str:
     """The fastest way to compute contributions, as measured (benchmarks/learning.py): one of WAYS.
 
     A processor has no fast convolution with different weights for each image: it computes tasks one by one,
-    a core each, unless the network is so small that calls cost more than arithmetic. Fully connected networks
-    need no different weights. Mixed precision has only the loop: vmap has no norm of bfloat16 maps.
+    a core each, unless the network is so small that calls cost more than arithmetic. Mixed precision has only
+    the loop: vmap has no norm of bfloat16 maps.
     """
-    if frame is None and factored.applies(learner.layers, inner):
-        return "factored"
     slow = learner.mixed or (learner.convolutional and learner.size > _SMALL and device.type == "cpu")
     return "loop" if slow else "vectorised"
 
@@ -127,17 +119,13 @@ def contributions(
 
     Args:
         start: (P,) parameters before learning; (2P,) for Meta-SGD.
-        way: "vectorised", one call for all tasks; "loop", a task a core; or "factored", one call that shares
-            the weights. None for the fastest.
+        way: "vectorised", one call for all tasks, or "loop", a task a core; None for the fastest.
         noise: (T, steps, P) of a standard normal distribution, for `inner.noise_multiplier`.
         frame: the coordinates of clipping; None for those of the gradients.
     """
-    best = fastest(learner, inner, start.device, frame)
-    way = way or best
-    if (way == "factored" != best) or (way == "vectorised" and learner.mixed):
-        raise ConfigError(
-            f"way={way!r} is not for this network, precision, algorithm or frame: take {best!r}"
-        )
+    way = way or fastest(learner, start.device)
+    if way == "vectorised" and learner.mixed:
+        raise ConfigError("way='vectorised' is not for mixed precision: take 'loop'")
     wanted = (len(tasks), inner.steps, learner.size)
     if inner.noise_multiplier and (noise is None or noise.shape != wanted):
         raise ConfigError(f"noise_multiplier={inner.noise_multiplier:g}: give noise of the shape {wanted}")
@@ -147,8 +135,6 @@ def contributions(
     vector = torch.cat([start, start.new_tensor(norms)])
     if not len(tasks):
         return vector.new_zeros(0, len(vector))
-    if way == "factored":
-        return factored.contributions(learner.layers or (), vector, tasks, inner, noise)
     loop = _Loop(learner, inner, frame, traced=way == "vectorised")
     return _of_each(loop.contribution, vector, (*tasks.parts, noise), way)
 

@@ -1,4 +1,4 @@
-"""Variants of training images: moved and mirrored, changed by a policy of operations, or mixed."""
+"""Variants of training images: moved and mirrored, or changed by a policy of operations."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,13 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sfumato.errors import DataError
 from sfumato.learn.method import check_known
 
 Operation = Callable[[Tensor, torch.Generator], Tensor]
 
 _HEIGHT, _WIDTH = 2, 3  # axes of a batch
-_ALPHAS, _MOST_WEIGHT = (3, 1, 1, 1), 0.65  # of mixup: the image itself, and its partners
 _TRIES = 10  # rectangles drawn for a crop; the first that fits is taken
 
 
@@ -72,40 +70,6 @@ def apply(images: Tensor, policy: str, generator: torch.Generator) -> Tensor:
     for place, operations in enumerate(alternatives):
         result[chosen == place] = _in_turn(images[chosen == place], operations, generator)
     return result
-
-
-def mixup(images: Tensor, labels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Replaces each image, and its label, by a weighted mean of it and three others of the batch.
-
-    Source: Zhang et al. 2018, "mixup", for four images as Huang et al. 2020 (InstaHide, Algorithm 2, without
-    its signs) and 2021 (GradAttack): weights ~ Dirichlet(3, 1, 1, 1), drawn again until none is above 0.65.
-    There partners come from the whole training set; here from the batch, without the image itself.
-
-    `images` are (N, C, H, W) float, `labels` (N, classes) shares. Raises DataError for fewer than four.
-    """
-    count = len(images)
-    if count < len(_ALPHAS):
-        raise DataError(
-            f"mixup mixes {len(_ALPHAS)} different images, and there are {count}: take larger batches"
-        )
-    weights = _dirichlet(count, generator)  # (N, 4)
-    while (above := weights.amax(1) > _MOST_WEIGHT).any():
-        weights[above] = _dirichlet(int(above.sum()), generator)
-    order = torch.randperm(count, generator=generator)
-    mixed_images, mixed_labels = torch.zeros_like(images), torch.zeros_like(labels)
-    for shift, weight in enumerate(weights.T):
-        # The follower at one distance in one random order is each time another image, and never itself.
-        partner = torch.empty_like(order).index_copy_(0, order, order.roll(-shift))
-        mixed_images += weight[:, None, None, None] * images[partner]
-        mixed_labels += weight[:, None] * labels[partner]
-    return mixed_images, mixed_labels
-
-
-def _dirichlet(count: int, generator: torch.Generator) -> Tensor:
-    """(N, 4): Gamma(α) variables, sums of α exponential ones, over their sum."""
-    draws = torch.empty(count, sum(_ALPHAS), dtype=torch.float64).exponential_(generator=generator)
-    gammas = torch.stack([part.sum(1) for part in draws.split(list(_ALPHAS), 1)], 1)
-    return (gammas / gammas.sum(1, keepdim=True)).float()
 
 
 def _in_turn(images: Tensor, operations: Sequence[Operation], generator: torch.Generator) -> Tensor:

@@ -30,7 +30,7 @@ from sfumato.episodes import seed_of
 from sfumato.errors import DataError
 from sfumato.images import to_float
 from sfumato.learn import fit, method
-from sfumato.learn.augmentation import POLICIES, apply, augment, mixup
+from sfumato.learn.augmentation import POLICIES, apply, augment
 from sfumato.learn.of_vectors import logistic_regression
 from sfumato.learn.start import START_FIELD, begin
 from sfumato.networks.classifiers import CLASSIFIERS, check_network, make_classifier
@@ -47,8 +47,8 @@ OPTIMISERS = ("adam", "sgd")
 class ClassifierConfig:
     """The settings of training a classifier; for those that are not here see learn.method.
 
-    Images are varied AFTER they are protected, by flips and shifts, a policy, and mixup, in this order: the
-    receiver of releases has nothing else.
+    Images are varied AFTER they are protected, by flips and shifts, and a policy, in this order: the receiver
+    of releases has nothing else.
 
     Attributes:
         network: "predictor", that of the mask paper; "conv4"; a victim of gradient attacks: "lenet",
@@ -68,7 +68,6 @@ class ClassifierConfig:
     flips: bool = False
     shifts: int = 0
     policy: str = "none"  # see `augmentation.apply`
-    mixup: bool = False  # whether images, and their labels, are mixed with others of the batch
     precision: str = "auto"
 
     def __post_init__(self) -> None:
@@ -116,7 +115,7 @@ class ClassifierModel(method.Model):
         return self.logits(to_float(released))
 
     def logits(self, images: Tensor) -> Tensor:
-        """(N, C, H, W) float in [0, 1], such as mixtures of releases -> (N, classes) float32."""
+        """(N, C, H, W) float in [0, 1] -> (N, classes) float32."""
         with autocast(self.card["precision"], images.device):
             logits = self.network(images.contiguous(memory_format=torch.channels_last))
         return torch.as_tensor(logits).float()
@@ -202,7 +201,7 @@ def train(
     released: Tensor | None = None
 
     def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Variants of images as float, and their codes; or mixtures of them, and the shares of classes."""
+        """Variants of images as float, and their codes."""
         nonlocal released
         if released is None or protection.draws_noise:
             released = _release(model, protection, data, seeded_noise(seed, epoch))
@@ -212,10 +211,7 @@ def train(
                 done = (epoch * steps + step) / (config.epochs * steps)
                 run.set_rate(config.learning_rate * ((1 + math.cos(math.pi * done)) / 2))
             images = augment(released[rows], order, flips=config.flips, shifts=config.shifts)
-            images, wanted = to_float(apply(images, config.policy, order)), codes[rows]
-            if config.mixup:
-                images, wanted = mixup(images, functional.one_hot(wanted, len(classes)).float(), order)
-            yield images, wanted
+            yield to_float(apply(images, config.policy, order)), codes[rows]
 
     def step(batch: tuple[Tensor, Tensor]) -> Tensor:
         images, wanted = (to_device(part, run.device) for part in batch)

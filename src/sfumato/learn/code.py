@@ -12,8 +12,9 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,22 +30,30 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn import method
 from sfumato.learn.augmentation import augment
-from sfumato.learn.code_prototypes import of_card
+from sfumato.learn.code_prototypes import CodePrototypes, of_card
+from sfumato.learn.codebook import fit_codebook
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.gallery import answers_of_episodes, measure_prototypes
 from sfumato.learn.private_feature import adversary, reverse_gradient
 from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototypical_loss
 from sfumato.learn.start import START_FIELD, begin
 from sfumato.networks.classifiers import ENCODERS, check_network
-from sfumato.networks.code import CodeNetwork, make_code_network
-from sfumato.networks.encoders.pretrained import PretrainedEncoder, on_card
+from sfumato.networks.code import Codebook, CodeNetwork, make_code_network
+from sfumato.networks.encoders.pretrained import PretrainedEncoder, is_frozen, on_card
 from sfumato.networks.weights import initial_weights
-from sfumato.protect.code import KIND, Code, check_noise, signs
+from sfumato.protect.code import KIND, MEANS, MOST_WORD, SIGNS, Code, check_noise, signs
 from sfumato.protect.vectors import MOST_BITS
+
+AUTO = "auto"  # see CodeConfig.codebook
 
 _CHECKPOINT, _PRETRAINING = "code checkpoint", "code pretraining"
 # Of the costs of the same scenes; others were compared by studies/accelerator/releases.py at 258aef2f.
 _PAIRS, _SETS = 5.0, 100.0
+_COMMITMENT = 0.25
+_Of = Callable[[Tensor], Tensor] | None
+_LEAST_CLASSES = 5  # of training images, for words
+_SLOWLY = 0.05  # share of the learning rate for words on a frozen encoder, which soon know the classes
+_KEPT = 3  # sets of a frozen encoder's outputs
 _FROM, _UNTIL = 0.2, 0.5  # shares of a training, between which the weight of these rises
 
 
@@ -53,6 +62,10 @@ class CodeConfig(method.Episodic):
     """The settings of training the encoder of a code; for those that are not here see learn.method.
 
     Attributes:
+        codebook: "signs": a bit is the sign of a number. "means": the bits, at most 16, number the nearest of
+            2^b words, which a receiver decodes. "auto": both are trained, if there are validation images and
+            the code can have words, and the one whose answers about these are better is taken.
+        directions: the numbers of a word, fewer with few classes.
         encoder: a name of networks.classifiers.ENCODERS; or one that was trained before, see
             networks.pretrained, which is frozen unless its `rate` is set.
         balance: the weight of the imbalance of bits, which should be 1 as often as -1 and independent of
@@ -64,8 +77,11 @@ class CodeConfig(method.Episodic):
 
     bits: int | None = None  # b, of a code of bits, up to 64; or
     numbers: int | None = None  # d, of a code of numbers
+    codebook: str = SIGNS
+    directions: int = 40
     encoder: str = "conv4"
     start: str = field(default="drawn", metadata=START_FIELD)
+    mirrored: bool = False  # the encoder sees every image twice, once mirrored, and its outputs are averaged
     side: int | None = None  # images are shrunk to this height and width first, or not at all
     way: int = 20
     shot: int = 5
@@ -92,11 +108,16 @@ class CodeConfig(method.Episodic):
     def __post_init__(self) -> None:
         check_size(bits=self.bits, numbers=self.numbers)
         check_network(self.encoder, ENCODERS, what="encoder")
+        method.check_known("codebook", self.codebook, (SIGNS, MEANS, AUTO))
+        if self.codebook == MEANS and (why := self.why_no_words):
+            raise ConfigError(f"codebook=means: {why}: write codebook=signs, or auto")
         check_noise(flip=self.flip, epsilon=None, norm=self.norm, noise=self.noise)
         if (self.flip is not None and self.bits is None) or (self.norm is not None and self.numbers is None):
             raise ConfigError("flip is for bits, norm and noise are for numbers: leave out the others")
-        least = {"epochs": 1, "episodes_per_epoch": 1, "patience": 1, "halve_every": 1, "shifts": 0}
-        method.check_least(self, **least, validation_episodes=2, balance=0, same_scenes=0, against=0)
+        least = dict.fromkeys(("epochs", "episodes_per_epoch", "patience", "halve_every", "directions"), 1)
+        method.check_least(
+            self, **least, shifts=0, validation_episodes=2, balance=0, same_scenes=0, against=0
+        )
         if not 0 <= self.pretraining_epochs < self.epochs:
             raise ConfigError(
                 f"pretraining_epochs={self.pretraining_epochs}: from 0 to {self.epochs - 1}, below epochs"
@@ -106,6 +127,13 @@ class CodeConfig(method.Episodic):
     def dimension(self) -> int:
         """b or d."""
         return self.bits or self.numbers or 0
+
+    @property
+    def why_no_words(self) -> str:
+        """Why codes of this length and noise cannot have words; "" if they can."""
+        if self.bits is None or self.bits > MOST_WORD:
+            return f"{self.bits or 'no'} bits, and words are numbered by 1 to {MOST_WORD}"
+        return "" if self.flip is None else f"flip={self.flip:g} turns bits one by one, and a word needs all"
 
 
 def fill_queries(config: CodeConfig, classes: int) -> CodeConfig:
@@ -155,10 +183,20 @@ class CodeModel(method.Model):
 
     def codes(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32 as a receiver computes with them, without noise."""
-        numbers, config = self.infer(self.numbers, images), self.config
+        return self.without_noise(self.infer(self.numbers, images))
+
+    def without_noise(self, numbers: Tensor) -> Tensor:
+        """(N, d) numbers before signs and noise -> `codes`."""
+        config = self.config
         if config.bits is not None:
             return 2 * signs(numbers).float() - 1
         return numbers if config.norm is None else clip(numbers, config.norm)
+
+    @property
+    def prototypes(self) -> CodePrototypes:
+        """Those that a receiver makes of the card and the words."""
+        tables = () if self.network.codebook is None else self.network.codebook.tables
+        return of_card(self.card, [each.detach().cpu().numpy() for each in tables])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the encoder as an artefact, for `code:artefact=FILE`."""
@@ -168,7 +206,7 @@ class CodeModel(method.Model):
 
 def of_any_length(config: CodeConfig) -> CodeConfig:
     """The settings of `pretrain`, which all lengths and noises share."""
-    return replace(config, bits=1, numbers=None, flip=None, norm=None, noise=None)
+    return replace(config, bits=1, numbers=None, codebook=SIGNS, flip=None, norm=None, noise=None)
 
 
 def pretrain(
@@ -194,7 +232,6 @@ def pretrain(
     draw = torch.Generator()
 
     def batches(epoch: int) -> Iterator[Tensor]:
-        """(B,) rows."""
         draw.manual_seed(seed_of(seed, epoch))
         run.set_rate(config.rate_at(epoch))
         for _ in range(config.episodes_per_epoch):
@@ -234,6 +271,20 @@ def train(
 
     Raises DataError for data without such episodes, and for a label that is target and sensitive.
     """
+    classes = len(data.label(target).codes.unique())
+    if config.codebook == AUTO and (validation is None or config.why_no_words or classes < _LEAST_CLASSES):
+        config = replace(config, codebook=SIGNS)
+    if config.codebook == AUTO:
+        one = partial(train, data, target=target, sensitive=sensitive, validation=validation, seed=seed)
+        one = partial(one, same_scenes=same_scenes, pretraining=pretraining, progress=progress, device=device)
+        return _take_better(one, config, checkpoint)
+    if config.codebook == MEANS and classes < _LEAST_CLASSES:
+        raise DataError(
+            f"{data.name}: words need {_LEAST_CLASSES} classes that they tell apart, and {target!r} has "
+            f"{classes}: write codebook=signs, or add classes"
+        )
+    if config.codebook == MEANS:
+        config = replace(config, directions=min(config.directions, classes - 1))
     if (config.against > 0) != bool(sensitive):
         raise ConfigError(
             f"against={config.against:g} and {len(sensitive)} sensitive labels: give both, or neither"
@@ -249,16 +300,20 @@ def train(
     model = make_untrained(data, config, target=target, sensitive=sensitive, validation=validation, seed=seed)
     model.to(device)
     class_of = label.codes.unique(return_inverse=True)[1]
-    frozen = _fit_encoder(model, data, class_of)
+    frozen, codebook = _fit_encoder(model, data, class_of), model.network.codebook
+    if codebook is not None and frozen is not None:
+        for parameter in (*model.network.project.parameters(), *codebook.parameters()):
+            parameter.share_of_rate = _SLOWLY  # type: ignore[attr-defined]
     run = Run(model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, device=device)
     judge, finish = (None, None) if validation is None else _judge(model, validation, target)
     secrets = {name: data.label(name).codes.unique(return_inverse=True)[1] for name in sensitive}
     draw, more = torch.Generator(), dict[str, Any]()
 
     def batches(epoch: int) -> Iterator[Tensor]:
-        """(N, K + Q) rows of an episode."""
         draw.manual_seed(seed_of(seed, epoch))
         run.set_rate(config.rate_at(epoch))
+        if codebook is not None and epoch == config.pretraining_epochs:
+            return  # the words as they are fitted are judged first
         for _ in range(config.episodes_per_epoch):
             yield sampler.draw(1, draw)[0]
 
@@ -277,11 +332,14 @@ def train(
         if same_scenes is not None and weight():
             of_set = same_scenes(draw)  # (P, S, C, H, W)
             outputs = torch.cat([outputs, model.encode(of_set.flatten(0, 1))])
-        numbers = model.network.code(outputs)
+        if codebook is not None:
+            outputs = mix_classes(outputs, rows.numel(), config.episode, draw)
+        numbers = model.network.vectors(outputs)
         numbers, others = numbers[: rows.numel()], numbers[rows.numel() :]
         loss = episode_loss(model, numbers, config, draw)
         if of_set is not None:
-            both = torch.stack([others, release_numbers(others, config, draw)])
+            words = None if codebook is None else codebook.nearest(others)
+            both = torch.stack([others, release_numbers(others, config, draw, words)])
             loss = loss + weight() * same_scenes_cost(*both.unflatten(1, of_set.shape[:2]))
         for name, codes in secrets.items():
             guesses = model.adversaries[f"of {name}"](reverse_gradient(numbers, config.against))
@@ -291,19 +349,25 @@ def train(
     def judge_epoch() -> float | None:
         return judge() if judge is not None and weight() == config.same_scenes else None
 
-    if config.pretraining_epochs and not (checkpoint and Path(checkpoint).exists()):
-        run.epoch = config.pretraining_epochs
-        if frozen is None:
+    if not (checkpoint and Path(checkpoint).exists()):
+        own, run.epoch = None, config.pretraining_epochs
+        if config.pretraining_epochs and frozen is None:
             own = Path(f"{checkpoint}.pretraining") if checkpoint and not pretraining else None
             more = {"checkpoint": pretraining or own, "progress": progress, "device": device}
             of_classes = pretrain(data, config, target=target, seed=seed, **more)
             run.begin_from(of_classes, model.network.encoder)
-            if checkpoint and own:
-                run.save(checkpoint)
-                own.unlink()
+        if codebook is not None:
+            outputs = model.infer(model.encode, data.images)[None] if frozen is None else frozen
+            fit_codebook(model.network, outputs.flatten(0, 1), class_of.repeat(len(outputs)), seed=seed)
+        if checkpoint and own:
+            run.save(checkpoint)
+            own.unlink()
+    # Without validation nobody knows whether episodes make the words of a frozen encoder better.
+    alone = codebook is not None and frozen is not None and validation is None
+    epochs = config.pretraining_epochs + 1 if alone else config.epochs
     patience = {"patience": config.patience, "patient_from": config.pretraining_epochs}
     more = {"judge": judge_epoch, "checkpoint": checkpoint, "progress": progress, **patience}
-    fit(run, batches, step, epochs=config.epochs, steps=config.episodes_per_epoch, **more)
+    fit(run, batches, step, epochs=epochs, steps=config.episodes_per_epoch, **more)
     model.card |= run.outcome
     model.card["prototypes"] = None
     if finish is not None:
@@ -311,14 +375,45 @@ def train(
     return model
 
 
+def _take_better(
+    train_one: Callable[..., CodeModel], config: CodeConfig, checkpoint: str | os.PathLike[str] | None
+) -> CodeModel:
+    """Trains both kinds of bits, and returns the model whose answers about validation images are better."""
+    files = {each: Path(f"{checkpoint}.{each}") if checkpoint else None for each in (SIGNS, MEANS)}
+    models = {k: train_one(replace(config, codebook=k), checkpoint=file) for k, file in files.items()}
+    tried = {each: model.card["validation_accuracy"] for each, model in models.items()}
+    for file in filter(None, files.values()):
+        file.unlink()
+    best = models[max(tried, key=lambda each: tried[each])]
+    best.card["tried"] = tried
+    return best
+
+
 def evaluate(
-    model: CodeModel, data: LabelledImages, shape: Shape, *, target: str, episodes: int = 600, seed: int = 0
+    model: CodeModel,
+    data: LabelledImages,
+    shape: Shape,
+    *,
+    target: str,
+    episodes: int = 600,
+    seed: int = 0,
+    one_word: bool = False,
 ) -> Accuracy:
-    """Mean accuracy of a service's answers in episodes of new classes, by codes with the training's noise."""
+    """Mean accuracy of a service's answers in episodes of new classes, by codes with the training's noise.
+
+    With `one_word`, of words, a class is the word nearest to the mean of its examples, which the device
+    chooses: b bits, not b of each, so that counting bounds naming by 2^b / N for any number of examples.
+    """
     rows = Sampler(data.label(target), shape).draw(episodes, torch.Generator().manual_seed(seed))
-    config, noise = model.config, torch.Generator().manual_seed(seed)
-    codes = release_numbers(model.infer(model.numbers, data.images), config, noise)
-    answers, size = _answers(model, codes, rows, shot=shape.shot), "bits" if config.bits else "numbers"
+    config, noise, shot = model.config, torch.Generator().manual_seed(seed), shape.shot
+    codes, places = release_numbers(_numbers(model, data), config, noise), rows
+    if one_word:
+        network, support = model.network, rows[:, :, :shot].flatten(0, 1)  # (E N, K)
+        means = functional.normalize(_numbers(model, data, of=network.vectors)[support].mean(1))
+        chosen = model.without_noise(model.infer(cast(Codebook, network.codebook).margins, means))
+        new = torch.arange(len(codes), len(codes) + len(chosen)).view(*rows.shape[:2], 1)
+        codes, places, shot = torch.cat([codes, chosen]), torch.cat([new, rows[:, :, shot:]], 2), 1
+    answers, size = _answers(model, codes, places, shot=shot), "bits" if config.bits else "numbers"
     return Accuracy.of_answers(answers, rows[:, :, shape.shot :], shape, f"{config.dimension} {size}")
 
 
@@ -326,16 +421,24 @@ def _answers(
     model: CodeModel, codes: Tensor, rows: Tensor, *, shot: int
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The answers of a service to (n, d) codes with noise, in episodes of (E, N, K + Q) rows of them."""
-    code, made = model.code, of_card(model.card)
-    embedded, weights = made.unbias(codes, code).numpy(), np.full(len(codes), made.weight(code))
+    code, made = model.code, model.prototypes
+    embedded, weights = made.unbias(codes.numpy(), code), np.full(len(codes), made.weight(code))
     more: dict[str, Any] = {"weights": weights, "codes": made, "refusal": made.refusal_of(code)}
     return answers_of_episodes(embedded, rows.numpy(), shot=shot, **more)
 
 
 def episode_loss(model: CodeModel, numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
-    """Cross-entropy of the queries among (N·(K + Q), d) numbers of one episode; and the bits' imbalance."""
-    codes = release_numbers(numbers, config, draw)
+    """Cross-entropy of the queries among (N·(K + Q), d) numbers of one episode; and the bits' imbalance.
+
+    With a codebook: and the distance of numbers from their words (van den Oord et al. 2017, Eq. (3)).
+    """
+    codebook = model.network.codebook
+    words = None if codebook is None else codebook.nearest(numbers)
+    codes = release_numbers(numbers, config, draw, words)
     loss = prototypical_loss(codes, config.episode, model.scale.exp())
+    if words is not None:
+        apart = functional.mse_loss(words, numbers.detach()) + functional.mse_loss(words.detach(), numbers)
+        return loss + _COMMITMENT * numbers.shape[1] * apart
     if config.balance and config.bits is not None:
         loss = loss + config.balance * imbalance(numbers)
     return loss
@@ -346,23 +449,61 @@ def _fit_encoder(model: CodeModel, data: LabelledImages, class_of: Tensor) -> Te
 
     (V, N, D), for the images and, with `flips`, for the mirrored ones; None for a learning encoder.
     """
-    network = model.eval().network
-    if not isinstance(network.encoder, PretrainedEncoder):
+    encoder = model.eval().network.encoder
+    if not isinstance(encoder, PretrainedEncoder):
         return None
-    variants = (data.images, data.images.flip(3))[: 1 + model.config.flips]
-    encoder, whitened = network.encoder.encoder, network.encoder.whitened
+    outputs = _raw(model, data, mirrored=model.config.flips or model.config.mirrored)
+    encoder.fit(outputs.flatten(0, 1), class_of.repeat(len(outputs)))
+    return None if encoder.encoder.rate else _finish(model, outputs)
+
+
+_LAST: dict[tuple[Any, ...], Tensor] = {}  # results of _raw, which the codes of a study share
+
+
+def _raw(model: CodeModel, data: LabelledImages, *, mirrored: bool) -> Tensor:
+    """(V, N, D) of a pretrained encoder, not standardised: of images and, if asked for, mirrored ones."""
+    network, device = model.network, device_of(model)
+    key = (data.digest, model.config.encoder, model.config.side, mirrored, device)
 
     def raw(part: Tensor) -> Tensor:
-        return encoder.raw(network.shrink(to_float(to_device(part, device_of(model)))))
+        seen = network.shrink(to_float(to_device(part, device)))
+        return cast(PretrainedEncoder, network.encoder).encoder.raw(seen)
 
-    with torch.no_grad():
-        outputs = [method.in_batches(raw, each) for each in variants]
-    network.encoder.fit(torch.cat(outputs), class_of.repeat(len(outputs)))
-    return None if encoder.rate else torch.stack([whitened(encoder.scale(each)) for each in outputs])
+    if key not in _LAST:
+        for old in list(_LAST)[: 1 - _KEPT]:
+            del _LAST[old]
+        variants = (data.images, data.images.flip(3))[: 1 + mirrored]
+        with torch.no_grad():
+            _LAST[key] = torch.stack([method.in_batches(raw, each) for each in variants])
+    return _LAST[key]
 
 
-def release_numbers(numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
-    """Numbers as released: (N, d) from -1 to 1 -> (N, d), with the gradient of the numbers."""
+@torch.no_grad()
+def _finish(model: CodeModel, raw: Tensor) -> Tensor:
+    """(V, N, D) of `_raw` -> the same as `encode` gives it: (V, N, D), or their mean, (1, N, D)."""
+    encoder = cast(PretrainedEncoder, model.network.encoder)
+    made = torch.stack([encoder.whitened(encoder.encoder.scale(each)) for each in raw])
+    return made.mean(0, keepdim=True) if model.config.mirrored else made
+
+
+def _numbers(model: CodeModel, data: LabelledImages, rows: Tensor | None = None, of: _Of = None) -> Tensor:
+    """(n, d) numbers of some rows, or what `of` makes of their outputs; a frozen encoder sees each once."""
+    rows, of = torch.arange(len(data)) if rows is None else rows, of or model.network.code
+    if not is_frozen(model.config.encoder):
+        return model.infer(lambda part: of(model.encode(part)), data.images[rows])
+    outputs = _finish(model.eval(), _raw(model, data, mirrored=model.config.mirrored))[0]
+    return model.infer(of, outputs[rows.to(outputs.device)]).cpu()
+
+
+def release_numbers(
+    numbers: Tensor, config: CodeConfig, draw: torch.Generator, words: Tensor | None = None
+) -> Tensor:
+    """Numbers as a receiver has them: (N, d) from -1 to 1 -> (N, d), with the gradient of the numbers.
+
+    With a codebook they are the unit vectors of CodeNetwork.vectors, and the receiver has their `words`.
+    """
+    if words is not None:
+        return functional.normalize(words) + numbers - numbers.detach()
     if config.bits is not None:
         bits = 2 * signs(numbers).float() - 1
         if config.flip is not None:
@@ -388,6 +529,16 @@ def imbalance(numbers: Tensor) -> Tensor:
     correlations = about.T @ about - torch.eye(numbers.shape[1], device=numbers.device)
     pairs = max(1, numbers.shape[1] * (numbers.shape[1] - 1))
     return mean.square().mean() + correlations.square().sum() / pairs
+
+
+def mix_classes(outputs: Tensor, count: int, shape: Shape, draw: torch.Generator) -> Tensor:
+    """Mixes three of four classes of `count` outputs, an episode, with the next one: new classes (ours)."""
+    own = outputs[:count].unflatten(0, (shape.way, -1))  # (N, K + Q, D)
+    shares = (
+        torch.rand(shape.way, 1, 1, generator=draw) / 2 * (torch.rand(shape.way, 1, 1, generator=draw) < 0.75)
+    )
+    mixed = torch.lerp(own, own.roll(1, 0), to_device(shares, outputs.device))
+    return torch.cat([mixed.flatten(0, 1), outputs[count:]])
 
 
 def height(done: float) -> float:
@@ -436,13 +587,17 @@ def make_untrained(
     channels, height, width = data.images.shape[1:]
     try:
         sizes: dict[str, Any] = {"dimension": config.dimension, "side": config.side}
+        words = config.directions if config.codebook == MEANS else None
+        sizes |= {"mirrored": config.mirrored, "directions": words}
         network = make_code_network(config.encoder, (channels, height, width), seed=seed, **sizes)
     except DataError as error:
         raise DataError(f"{data.name}: {error}") from error
     with initial_weights(seed):
         classes = {name: len(data.label(name).codes.unique()) for name in sensitive}
-        adversaries = {f"of {name}": adversary(config.dimension, number) for name, number in classes.items()}
-    scale = nn.Parameter(torch.tensor(0.0))  # ln of the factor of squared distances
+        size = network.project.out_features
+        adversaries = {f"of {name}": adversary(size, number) for name, number in classes.items()}
+    factor = 0.0 if network.codebook is None else 1.8  # ln of that of squared distances
+    scale = nn.Parameter(torch.tensor(factor))
     model = CodeModel(card, network=network, scale=scale, adversaries=nn.ModuleDict(adversaries))
     card["start"] = begin(network.encoder, config.start)
     return model
@@ -455,27 +610,24 @@ def _judge(
     config, draw = model.config, torch.Generator().manual_seed(0)
     rows = Sampler(data.label(target), config.validation_episode).draw(config.validation_episodes, draw)
     drawn, places = rows.unique(return_inverse=True)
-    images, classes, shot = data.images[drawn], data.label(target).codes[drawn], config.validation_shot
-    encoder, outputs = model.network.encoder, None
-    if isinstance(encoder, PretrainedEncoder) and not encoder.encoder.rate:
-        outputs = model.infer(model.encode, images)
+    classes, shot = data.label(target).codes[drawn], config.validation_shot
 
-    @torch.no_grad()
     def codes() -> Tensor:
-        if outputs is None:
-            numbers = model.infer(model.numbers, images)
-        else:
-            numbers = model.eval().network.code(to_device(outputs, device_of(model))).cpu()
+        numbers = _numbers(model, data, drawn)
         return release_numbers(numbers, config, torch.Generator().manual_seed(0))
 
     def accuracy() -> float:
         """By plain means, in a tenth of the time of a service's answers."""
-        return episode_accuracies(codes(), places, shot=shot).mean().item()
+        made = codes()
+        if model.network.codebook is not None:
+            made = torch.from_numpy(model.prototypes.unbias(made.numpy(), model.code))
+        return episode_accuracies(made, places, shot=shot).mean().item()
 
     def finish() -> None:
         """Measures the receivers' settings, see gallery.measure_prototypes, and their answers."""
-        shown, way = (model.codes(images), codes(), classes), config.validation_way
-        model.card["prototypes"] = measure_prototypes(*shown, way=way, shot=shot, code=model.code)
+        clean, way = model.without_noise(_numbers(model, data, drawn)), config.validation_way
+        made: dict[str, Any] = {"code": model.code, "words": model.prototypes.words}
+        model.card["prototypes"] = measure_prototypes(clean, codes(), classes, way=way, shot=shot, **made)
         answers, _ = _answers(model, codes(), places, shot=shot)
         model.card["validation_accuracy"] = float(answers.mean())
 

@@ -16,6 +16,9 @@ prototypes, to n / (n + k) of its way, k = (within + v) / between: the best line
 (Bühlmann & Straub 1970); for normal numbers the posterior mean; with estimated variances, empirical
 Bayes after James & Stein 1961.
 
+A code of a codebook (learn.codebook) is decoded first, and is then like numbers: under noise, by the words
+whose mean over releases is the word without noise.
+
 A query is compared with posterior means by its squared distance, as with any prototypes. Its likelihood under
 each class is no more accurate under noise, and half a point more without (docs/speed.md).
 
@@ -24,10 +27,10 @@ Prototypes are made of arrays, without PyTorch: a service that compares codes do
 
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, reduce
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pydantic
@@ -36,12 +39,11 @@ from pydantic import BaseModel, Field, model_validator
 from sfumato import artefacts
 from sfumato.errors import ArtefactError
 from sfumato.learn.refusal import OF_CARD, Refusal
-from sfumato.protect.code import KIND, Code, Lengths
+from sfumato.protect.code import KIND, MEANS, Code, Lengths
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_Numbers = TypeVar("_Numbers", "Tensor", np.ndarray)
 _LEAST_WEIGHT = 1e-30
 _LEAST_SPREAD = 1e-6
 _MOST_COUNTED = 4096  # examples of bits: more count as this many, since they add nothing
@@ -109,16 +111,28 @@ class CodePrototypes:
     spread: Spread | None = None  # None without validation images: numbers then have plain means
     refusal: Refusal | None = None  # for codes with the noise of `noise`; None if useless, or not measured
     noise: tuple[float | None, float | None, float | None] = (None, None, None)  # flip, norm and noise
+    words: np.ndarray | None = field(default=None, compare=False)  # (2^b, D) of a codebook, of unit length
 
-    def unbias(self, codes: _Numbers, code: Code) -> _Numbers:
-        """(N, D) codes as released, bits as 1 and -1 -> (N, D) whose mean is that of clean ones."""
-        return codes if self.bits is None else codes / part_left(code, self.dimension)
+    @property
+    def are_signs(self) -> bool:
+        """Whether embeddings are bits themselves, as 1 and -1; not numbers, or words of a codebook."""
+        return self.bits is not None and self.words is None
+
+    def unbias(self, codes: np.ndarray, code: Code) -> np.ndarray:
+        """(N, b) codes as released, bits as 1 and -1 -> (N, D) embeddings, on average those of clean ones."""
+        if self.words is not None:
+            rows = (codes > 0) @ (1 << np.arange(self.dimension - 1, -1, -1))
+            return np.asarray(_unbiased(self.words, code, self.dimension)[rows])
+        return np.asarray(codes if self.bits is None else codes / part_left(code, self.dimension))
 
     def weight(self, code: Code) -> float:
         """The weight of an example in a mean of unbiased codes: 1 / (1 + noise), above 0.
 
         The noise is its variance relative to a clean code: 1 for bits, 1/D for numbers of a norm of about 1.
         """
+        if self.words is not None:
+            longer = np.square(_unbiased(self.words, code, self.dimension)).sum(1).mean() - 1
+            return max(1 / (1 + max(0.0, float(longer))), _LEAST_WEIGHT)
         if self.bits is not None:
             return max(part_left(code, self.dimension) ** 2, _LEAST_WEIGHT)
         return 1 / (1 + self.dimension * (code.noise or 0))
@@ -139,12 +153,12 @@ class CodePrototypes:
         """
         counts = examples.astype(np.float64)
         shares = np.minimum(weights / counts, 1)
-        spread = self.spread or (BITS if self.bits is not None else None)
+        spread = self.spread or (BITS if self.are_signs else None)
         if spread is None:
             return means, counts
-        unit = 1 if self.bits is not None else 1 / self.dimension
+        unit = 1 if self.are_signs else 1 / means.shape[-1]
         prior = (spread.within + (1 / shares - 1) * unit) / spread.between  # in examples
-        if self.bits is not None:
+        if self.are_signs:
             # The noise of a query is most of its distance, and bounded. Without regard to shots one threshold
             # accepts 94 to 97% from 1 to 20 shots, and by K + k 86 to 100% (drawn faces, flips of 0.1, 0.25).
             shots = np.where(shares < 1, math.inf, counts + prior)
@@ -156,18 +170,33 @@ class CodePrototypes:
 
 def read(path: str | os.PathLike[str]) -> tuple[CodePrototypes, tuple[int, int, int]]:
     """Reads an artefact of learn.code without its encoder, and (C, H, W) of its images."""
-    card, shapes = artefacts.load_card(path, kind=KIND, schema=_Card)
+    tables: dict[str, np.ndarray] = {}
+
+    def take(name: str, dtype: str, shape: Sequence[int], data: bytearray) -> None:
+        if name.startswith("network.codebook.") and dtype == "torch.float32":
+            tables[name] = np.frombuffer(data, np.float32).reshape(shape)
+
+    card, shapes = artefacts.load_card(path, kind=KIND, schema=_Card, take=take)
     channels, height, width = card["shape"]
-    made = of_card(card)
-    if shapes.get("network.project.weight", (0,))[0] != made.dimension:
+    made = of_card(card, [tables[name] for name in sorted(tables)])
+    inner = made.dimension if made.words is None else made.words.shape[1]
+    fits = shapes.get("network.project.weight", (0,))[0] == inner
+    if card["config"].get("codebook") == MEANS:
+        fits &= made.words is not None and len(made.words) == 1 << made.dimension
+        fits &= made.words is not None and bool(np.isfinite(made.words).all())
+    if not fits:
         raise ArtefactError(f"{path}: damaged: its weights do not fit codes of length {made.dimension}")
     return made, (channels, height, width)
 
 
-def of_card(card: Mapping[str, Any]) -> CodePrototypes:
-    """The prototypes of a card; without validation images it has neither spread nor refusal."""
+def of_card(card: Mapping[str, Any], tables: Sequence[np.ndarray] = ()) -> CodePrototypes:
+    """The prototypes of a card, with its tables; without validation images, no spread and no refusal."""
     bits, known = card["config"].get("bits"), card.get("prototypes")
-    made = CodePrototypes(bits, bits or card["config"].get("numbers"))
+    words = None
+    if tables:
+        words = reduce(lambda sums, table: (sums[:, None] + table).reshape(-1, table.shape[1]), tables)
+        words = words / np.maximum(np.sqrt(np.square(words).sum(1, keepdims=True)), 1e-12)
+    made = CodePrototypes(bits, bits or card["config"].get("numbers"), words=words)
     if known is None:
         return made
     noise = (known["flip"], known["norm"], known["noise"])
@@ -188,6 +217,19 @@ def part_left(code: Code, bits: int) -> float:
         told = -math.expm1(-code.epsilon)  # both sides of the fraction times e^-ε, which does not overflow
         return told / (told + math.exp(bits * math.log(2) - code.epsilon))
     return 1.0
+
+
+def _unbiased(words: np.ndarray, code: Code, bits: int) -> np.ndarray:
+    """(2^b, D) words -> those whose mean over the noise of a code's word is the word itself."""
+    left = part_left(code, bits)
+    if code.epsilon is not None:
+        return np.asarray((words - (1 - left) * words.mean(0)) / left)
+    if code.flip is not None:  # the inverse of each bit's flip
+        grid = words.reshape(*[2] * bits, -1)
+        for axis in range(bits):
+            grid = ((1 - code.flip) * grid - code.flip * np.flip(grid, axis)) / left
+        return np.asarray(grid.reshape(words.shape))
+    return words
 
 
 def _posterior_bits(means: np.ndarray, counts: np.ndarray, left: np.ndarray, between: float) -> np.ndarray:

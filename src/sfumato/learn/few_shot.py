@@ -12,6 +12,7 @@ values (`cell`), and an encoder may be trained to classify before it is trained 
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -319,16 +320,18 @@ def train(
                 drawn = torch.randint(len(data), (config.episodes_per_epoch, size), generator=order)
             else:
                 drawn = sampler.draw(config.episodes_per_epoch, order).flatten(1)  # (E, N * (K + Q))
-            for step in drawn.split(config.episodes_per_step):
-                yield [batch(rows) for rows in step]
+            parts = drawn.split(config.episodes_per_step)
+            with ThreadPoolExecutor(1) as pool:  # which keeps noise off the thread that feeds an accelerator
+                each = map if run.device.type == "cpu" else pool.map
+                yield from each(lambda step: [batch(rows) for rows in step], parts)
 
         def episodes(done: int, planned: int) -> None:
             if progress is not None:
                 progress(done * config.episodes_per_step, planned * config.episodes_per_step)
 
-        patience = {"patience": config.patience, "patient_from": config.pretraining_epochs}
+        more = {"checkpoint": checkpoint, "progress": episodes, "patience": config.patience}
+        more["patient_from"] = config.pretraining_epochs
         steps = config.episodes_per_epoch // config.episodes_per_step
-        more = {"checkpoint": checkpoint, "progress": episodes, **patience}
         fit(run, batches, step, epochs=config.epochs, steps=steps, judge=judge, **more)
         card |= {**run.outcome, "curve": run.curve}
         if isinstance(model.encoder, PretrainedEncoder) and not model.encoder.encoder.rate:

@@ -10,8 +10,7 @@ Made of arrays, without PyTorch: a service that compares codes does not install 
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -86,7 +85,8 @@ class Gallery:
         vectors, shots = means, examples.astype(np.float64)
         if codes is not None and labels:
             vectors, shots = codes.posterior(means, weights, examples)
-        return cls(labels, vectors, squares(vectors), shots, hashes_of(labels))
+        hashes = np.frombuffer(b"".join(_digest(label.encode()) for label in labels), np.uint64)
+        return cls(labels, vectors, squares(vectors), shots, hashes)
 
     def name(self, queries: np.ndarray, *, top: int, refusal: Refusal | None) -> Named:
         """The nearest classes of (Q, D) queries; there is at least one class.
@@ -165,11 +165,6 @@ def order(query: np.ndarray, hashes: np.ndarray, squared: np.ndarray) -> np.ndar
     return rows[np.lexsort((drawn, groups))]
 
 
-def hashes_of(labels: Sequence[str]) -> np.ndarray:
-    """(K,) uint64 of the labels."""
-    return np.frombuffer(b"".join(_digest(label.encode()) for label in labels), np.uint64)
-
-
 def _digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=8).digest()
 
@@ -231,16 +226,27 @@ def _gallery_of(
 
 
 def measure_prototypes(
-    clean: "Tensor", noisy: "Tensor", classes: "Tensor", *, way: int, shot: int, code: Code
+    clean: "Tensor",
+    noisy: "Tensor",
+    classes: "Tensor",
+    *,
+    way: int,
+    shot: int,
+    code: Code,
+    words: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """The prototypes' entries of a card, measured on validation images: see CodePrototypes.
 
-    `clean` and `noisy` are (n, D) codes without noise, bits as 1 and -1, and with that of `code`. See also
-    measure_refusal.
+    `clean` and `noisy` are (n, D) codes without noise, bits as 1 and -1, and with that of `code`, `words`
+    those of their codebook. See also measure_refusal.
     """
-    spread = measure_spread(clean, classes, bits=code.bits is not None)
-    made = CodePrototypes(code.bits, clean.shape[1], spread)
-    embeddings = made.unbias(noisy, code).numpy().astype(np.float32)
+    import torch
+
+    made = CodePrototypes(code.bits, clean.shape[1], words=words)
+    embedded = torch.from_numpy(made.unbias(clean.numpy(), replace(code, flip=None, epsilon=None)))
+    spread = measure_spread(embedded, classes, bits=made.are_signs)
+    made = replace(made, spread=spread)
+    embeddings = made.unbias(noisy.numpy(), code).astype(np.float32)
     more: dict[str, Any] = {"weights": np.full(len(embeddings), made.weight(code)), "codes": made}
     refusal, reason = measure_refusal(embeddings, classes.numpy(), way=way, shot=shot, **more)
     noise = {"flip": code.flip, "norm": code.norm, "noise": code.noise}

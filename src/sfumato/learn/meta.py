@@ -480,7 +480,7 @@ class Training:
         """The model at this step."""
         promise, noised = self._promise, self._task_noise
         frame = None if noised is None else noised.frame(self._learner.size, torch.device("cpu"))
-        computed = fastest(self._learner, self._config.inner, self._device, frame)
+        computed = fastest(self._learner, self._device)
         precision = resolve(self._config.precision, self._device)
         card = {**self._card, "steps": self.run.epoch, "computed": computed, "precision": precision}
         card["privacy"] = None if promise is None else promise.card(computed)

@@ -136,6 +136,8 @@ def _training(card: Mapping[str, Any]) -> Iterator[str]:
         yield f"It takes images of {width}x{height} pixels, in {colour}."
     if spec := card.get("spec"):
         yield f"It takes releases of: {spec}."
+    if card.get("config", {}).get("codebook") == codes.MEANS:
+        yield "Its bits are the number of a word, which a service decodes before it compares."
 
 
 def _classes(classes: Any) -> str:

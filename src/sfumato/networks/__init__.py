@@ -1,7 +1,6 @@
 """Architectures only: no losses, no training, no data."""
 
 from sfumato.networks.classifiers import Convolutional, FullyConnected, Linear, Predictor, Strided
-from sfumato.networks.cut import cut
 from sfumato.networks.encoders.small import Conv4, ConvNet8, LeNet, ResNet, ResNet12, TinyDarknet
 from sfumato.networks.encoders.squeeze_net import SqueezeNet
 from sfumato.networks.faces.alignment import align
@@ -29,5 +28,4 @@ __all__ = [
     "UNet",
     "UpConvolutional",
     "align",
-    "cut",
 ]

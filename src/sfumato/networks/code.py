@@ -1,4 +1,6 @@
-"""The encoder of codes: a few numbers between -1 and 1 of an image, or their signs."""
+"""The encoder of codes: a few numbers between -1 and 1 of an image, or their signs; or the nearest word."""
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,26 +11,86 @@ from sfumato.networks.classifiers import make_encoder
 from sfumato.networks.encoders.pretrained import PretrainedEncoder
 from sfumato.networks.weights import initial_weights
 
+_MOST_OF_ONE = 8  # bits of one table of words
 
-class CodeNetwork(nn.Module):
-    """An encoder, a linear layer, batch norm without scale and shift, and tanh.
 
-    Source: ours. Batch norm without scale and shift keeps each number's mean over training images at 0, so
-    its sign is the most informative bit. (N, C, H, W) float32 -> (N, d) float32. State: its weights.
+class Codebook(nn.Module):
+    """2^b words, each the sum of one row of each table, of which the nearest to a vector is its code.
+
+    Source: vector quantisation; of two tables, the additive quantisation of Babenko & Lempitsky 2014, whose
+    search here is exact. State: the tables: one for up to 8 bits, and two of half as many for up to 16.
     """
 
-    def __init__(self, encoder: nn.Module, size: int, *, dimension: int, side: int | None = None) -> None:
-        """`encoder`: images to (N, size); `dimension`: d; `side`: to which images are shrunk, or None."""
+    def __init__(self, bits: int, directions: int) -> None:
+        """`bits`: b; `directions`: d, the numbers of a word."""
         super().__init__()
-        self.encoder = encoder
-        self.project = nn.Linear(size, dimension)
-        self.norm = nn.BatchNorm1d(dimension, affine=False)
-        self.side = side
+        self.widths = (bits,) if bits <= _MOST_OF_ONE else (bits - bits // 2, bits // 2)
+        self.tables = nn.ParameterList(torch.zeros(1 << width, directions) for width in self.widths)
+
+    def distances(self, vectors: Tensor) -> Tensor:
+        """Squared distances of (N, d) vectors to all words, less their squared norms: (N, rows, ...)."""
+        first, *second = ((table.square().sum(1), vectors @ table.T, table) for table in self.tables)
+        away = first[0] - 2 * first[1]
+        for squares, products, table in second:
+            pairs = 2 * first[2] @ table.T
+            away = away[:, :, None] + (squares - 2 * products)[:, None] + pairs
+        return away
+
+    def margins(self, vectors: Tensor) -> Tensor:
+        """(N, d) -> (N, b): how much nearer the nearest word with this bit is than that without it.
+
+        So the signs are the bits of the nearest word, the highest first, and a small margin may turn.
+        """
+        away, margins = self.distances(vectors), []
+        for place, width in enumerate(self.widths):
+            rows = away if away.ndim == 2 else away.amin(2 - place)
+            for bit in range(width):
+                least = rows.unflatten(1, (1 << bit, 2, -1)).amin((1, 3))  # (N, 2), without it and with it
+                margins.append(least[:, 0] - least[:, 1])
+        return torch.stack(margins, 1)
+
+    def nearest(self, vectors: Tensor) -> Tensor:
+        """(N, d) -> (N, d), the nearest words, with the gradients of the tables."""
+        rows = self.distances(vectors.detach()).flatten(1).argmin(1)
+        parts = torch.unravel_index(rows, [len(table) for table in self.tables])
+        words = [table[part] for table, part in zip(self.tables, parts, strict=True)]
+        return torch.stack(words).sum(0)
+
+
+class CodeNetwork(nn.Module):
+    """An encoder, a linear layer, batch norm without scale and shift, and tanh; or a codebook in their place.
+
+    Source: ours. Batch norm without scale and shift keeps each number's mean over training images at 0, so
+    its sign is the most informative bit. Before a codebook, the linear layer's output has unit length.
+    (N, C, H, W) float32 -> (N, d) float32. State: its weights.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        size: int,
+        *,
+        dimension: int,
+        side: int | None = None,
+        mirrored: bool = False,
+        directions: int | None = None,
+    ) -> None:
+        """`encoder`: images to (N, size); `dimension`: d; `side`: to which images are shrunk, or None.
+
+        `mirrored`: whether outputs are means of those for an image and its mirror image; `directions`: the
+        numbers of a word of a codebook, whose bits d counts; None without one.
+        """
+        super().__init__()
+        self.encoder, self.dimension, self.side, self.mirrored = encoder, dimension, side, mirrored
+        self.project = nn.Linear(size, directions or dimension)
+        self.norm = None if directions else nn.BatchNorm1d(dimension, affine=False)
+        self.codebook = Codebook(dimension, directions) if directions else None
 
     def encode(self, images: Tensor) -> Tensor:
         """(N, D) float32 of float images: the encoder's output, before the code."""
-        outputs: Tensor = self.encoder(self.shrink(images)).float()
-        return outputs
+        images = self.shrink(images)
+        outputs: Tensor = self.encoder(images).float()
+        return (outputs + self.encoder(images.flip(3)).float()) / 2 if self.mirrored else outputs
 
     def shrink(self, images: Tensor) -> Tensor:
         """(N, C, h, w) of float images: the encoder's input."""
@@ -39,27 +101,34 @@ class CodeNetwork(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """The numbers of float images, from -1 to 1. All layers after the encoder compute in float32."""
+        """The numbers of float images; their signs are bits. Layers after the encoder are in float32."""
         return self.code(self.encode(images))
 
     def code(self, outputs: Tensor) -> Tensor:
-        """The numbers for the result of `encode`."""
+        """The numbers for the result of `encode`: from -1 to 1, or the margins of a codebook."""
         with float32(outputs.device):
-            return torch.tanh(self.norm(self.project(outputs)))
+            vectors = self.vectors(outputs)
+            return vectors if self.codebook is None else self.codebook.margins(vectors)
+
+    def vectors(self, outputs: Tensor) -> Tensor:
+        """What `code` is made of: the numbers, or the unit vector that a codebook has a word for."""
+        with float32(outputs.device):
+            numbers = self.project(outputs)
+            return functional.normalize(numbers) if self.norm is None else torch.tanh(self.norm(numbers))
 
 
 def make_code_network(
     encoder: str,
     shape: tuple[int, int, int],
     *,
-    dimension: int,
-    side: int | None = None,
     seed: int | None = None,
+    side: int | None = None,
+    **sizes: Any,
 ) -> CodeNetwork:
     """Makes the network of an encoder of `classifiers.make_encoder` for images of (C, H, W).
 
-    `seed` decides the initial weights; None if others replace these at once. Raises DataError for images that
-    are too small for the encoder.
+    `seed` decides the initial weights; None if others replace these at once; the others are of CodeNetwork.
+    Raises DataError for images that are too small for the encoder.
     """
     channels, height, width = shape
     size = (height, width) if side is None else (side, side)
@@ -70,4 +139,4 @@ def make_code_network(
         else:
             with torch.no_grad():
                 outputs = network.eval()(torch.zeros(1, channels, *size)).shape[1]
-        return CodeNetwork(network.train(), outputs, dimension=dimension, side=side)
+        return CodeNetwork(network.train(), outputs, side=side, **sizes)

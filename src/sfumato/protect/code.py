@@ -7,7 +7,7 @@ rarely anybody can name the person (sfumato.dp.naming).
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from sfumato.networks.code import CodeNetwork
 
 KIND = "code"  # of the artefact
-MOST_WORD = 16  # bits of a word for one randomised response
-
+SIGNS, MEANS = "signs", "means"  # what bits are: signs of numbers, or the number of the nearest word
+MOST_WORD = 16  # bits of a word, for a codebook and for one randomised response
 _MOST_NUMBERS = 1 << 12
 
 
@@ -53,25 +53,22 @@ def words_of(bits: "Tensor") -> "Tensor":
     return (bits.long() << torch.arange(bits.shape[1] - 1, -1, -1)).sum(1)
 
 
-def bits_of(words: "Tensor", *, bits: int) -> "Tensor":
-    """Inverts `words_of`: (N,) int64 -> (N, bits) bool."""
-    import torch
-
-    return (words[:, None] >> torch.arange(bits - 1, -1, -1) & 1).bool()
-
-
 class Lengths(BaseModel):
-    """The length of codes, on the card of their encoder."""
+    """The length of codes, and what bits are, on the card of their encoder."""
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
     bits: Annotated[int, Field(ge=1, le=MOST_BITS)] | None = None
     numbers: Annotated[int, Field(ge=1, le=_MOST_NUMBERS)] | None = None
+    codebook: Literal["signs", "means"] = "signs"
+    directions: Annotated[int, Field(ge=1, le=_MOST_NUMBERS)] | None = None  # the numbers of a word
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> "Lengths":
         if (self.bits is None) == (self.numbers is None):
             raise ValueError("either bits or numbers")
+        if self.codebook == MEANS and ((self.bits or MOST_BITS) > MOST_WORD or self.directions is None):
+            raise ValueError(f"codebook: of at most {MOST_WORD} bits, with directions")
         return self
 
 
@@ -106,7 +103,7 @@ class Encoder:
     @property
     def dimension(self) -> int:
         """The number of bits or numbers of a code."""
-        return self.network.project.out_features
+        return self.network.dimension
 
 
 def load_encoder(path: str) -> Encoder:
@@ -115,8 +112,10 @@ def load_encoder(path: str) -> Encoder:
 
     def make(card: dict[str, Any]) -> "CodeNetwork":
         config, shape = card["config"], tuple(card["shape"])
-        dimension = config.get("bits") or config.get("numbers")
-        return make_code_network(config["encoder"], shape, dimension=dimension, side=config.get("side"))
+        sizes = {"dimension": config.get("bits") or config.get("numbers"), "side": config.get("side")}
+        sizes["mirrored"] = config.get("mirrored", False)
+        sizes["directions"] = config["directions"] if config.get("codebook") == MEANS else None
+        return make_code_network(config["encoder"], shape, **sizes)
 
     network, card, _ = load_network(
         path, make, kind=KIND, schema=CodeCard, prefix="network.", what="an encoder"
@@ -283,7 +282,7 @@ class Code(Encoding):
             count = bits.shape[1]
             words, epsilon = words_of(bits).numpy(), Fraction(str(self.epsilon))
             told = noise.other_words(words, outputs=2**count, epsilon=epsilon)
-            return bits_of(torch.from_numpy(told), bits=count)
+            return (torch.from_numpy(told)[:, None] >> torch.arange(count - 1, -1, -1) & 1).bool()
         return bits
 
 

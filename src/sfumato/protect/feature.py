@@ -20,7 +20,7 @@ from sfumato.base.hardware import float32
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, SpecError
-from sfumato.networks import TinyDarknet, cut
+from sfumato.networks.encoders.small import TinyDarknet, check_size
 from sfumato.protect.parameters import check_bounds, check_path, check_pixels
 from sfumato.protect.release import Encoding, FilePath, load_network
 from sfumato.protect.vectors import FEATURE, FeatureRelease, clip_and_noise, guarantee_of_clipped
@@ -63,7 +63,8 @@ def make_sides(card: Mapping[str, Any]) -> tuple[DeviceSide, nn.Module, torch.Si
     config = card["config"]
     outputs = sum(len(names) for names in card["classes"].values())
     network = TinyDarknet(channels, outputs, widths=tuple(config["widths"]))
-    extractor, analyser = cut(network, config["cut"])
+    check_size(torch.empty(0, channels, height, width), 4)
+    extractor, analyser = network.cut(config["cut"])
     with torch.no_grad():
         between = extractor.eval()(torch.zeros(1, channels, height, width)).shape[1:]
     extractor.train()

@@ -83,7 +83,7 @@ class AnswerTables:
                 labels=labels,
                 signer=self._private.public_key().public_bytes_raw().hex(),
             )
-            queries = 2 * tables.codes_of(header.bits).astype(np.float32) - 1  # (2^b, b), of 1 and -1
+            queries = codes.unbias(2 * tables.codes_of(header.bits).astype("f4") - 1, code_of(demand.spec))
             rows, none = np.zeros(len(queries), np.int64), np.zeros(len(queries), bool)
             take(_BYTES * (_PART + len(rows)))
             step = max(1, _PART // len(labels))

@@ -67,7 +67,7 @@ class Served:
     Attributes:
         name, kind: the name that clients know, and the kind of the artefact.
         demand: the protection that it was trained for.
-        shape, dimension: C, H and W of the originals, and D of an embedding.
+        shape, dimension: C, H and W of the originals, and D of an embedding, or of a code as it comes.
         refusal: decides when an answer is "none of these"; None if never measured. See refusal_of.
         prepare: makes the input of `run`, (N, ...) float32, from a release by the demand.
         run: (N, ...) float32 of any releases -> (N, D) float32.

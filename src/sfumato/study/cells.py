@@ -6,6 +6,7 @@ the cell, its data and its artefacts, is in `settings`, version numbers too: a c
 
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.base.registry import load
 from sfumato.errors import ConfigError
+from sfumato.study.vocabulary import ATTACKS, LEARNERS, RECONSTRUCTIONS, release_kind
 
 if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig
@@ -70,8 +72,6 @@ class Kind:
     cells: Callable[["StudyConfig", str, int], list[Cell]]  # of one protection and one seed
     settings: Measured  # those that decide the result of a cell
     measure: Measured  # the result
-    # What is impossible with the releases of a protection, in words -> the possible kinds of releases.
-    left_out: Callable[["StudyConfig", str], dict[str, tuple[str, ...]]] = lambda config, spec: {}
 
 
 @dataclass(frozen=True)
@@ -112,15 +112,23 @@ def cells(config: "StudyConfig") -> list[Cell]:
 
 def list_omissions(config: "StudyConfig") -> list[str]:
     """The impossible combinations that a study names and does not measure, a sentence each."""
+    named: list[tuple[str, Any, list[str]]] = [
+        ("learner", LEARNERS, config.learners),
+        ("attack", ATTACKS, config.attacks if config.task.sensitive is not None else []),
+        ("reconstruction", RECONSTRUCTIONS, config.reconstructions),
+    ]
     specs: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for spec in config.specs:
-        for kind in KINDS:
-            for subject, kinds in kind_of(kind).left_out(config, spec).items():
+    for spec, (what, table, names) in itertools.product(config.specs, named):
+        kind = release_kind(spec)
+        if spec == "none" or (what, kind) == ("learner", "answer"):  # which brings a learner with it
+            continue
+        for name in names:
+            if kind not in (kinds := table[name].releases):
                 *first, last = (_RELEASED[each] for each in kinds)
-                specs[subject, f"{', '.join(first)} and {last}" if first else last].append(spec)
+                takes = f"{', '.join(first)} and {last}" if first else last
+                specs[f"The {what} {name!r}", takes].append(spec)
     return [
-        f"{subject[:1].upper()}{subject[1:]} takes {takes}, and is left out where others are released: for "
-        f"{', '.join(without)}."
+        f"{subject} takes {takes}, and is left out where others are released: for {', '.join(without)}."
         for (subject, takes), without in specs.items()
     ]
 

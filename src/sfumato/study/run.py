@@ -42,7 +42,7 @@ from sfumato.study.lab.lab import Lab, Progress
 from sfumato.study.measure import accuracy, inference, looks
 from sfumato.study.preflight import follows
 from sfumato.study.records import names_of, read_json, source_of, write_json
-from sfumato.study.vocabulary import CLASSIFIER, FEW_SHOT, GREY_IMAGES, LEARNERS
+from sfumato.study.vocabulary import CLASSIFIER, FEW_SHOT, GREY_IMAGES, JUDGED, LEARNERS, split_measure
 
 __all__ = ["Prepared", "Progress", "prepare", "run"]
 
@@ -116,7 +116,7 @@ def run(
         directory: of study.json, records/ and models/; for a cluster, one that all nodes have under this
             path, with locks that hold among them (as NFS 4 has).
         force: continue in a folder of another study, or of other data: only its study.json is replaced.
-        progress: None for silence, Progress.in_lines() for a line per cell.
+        progress: None for silence, Progress(cell=print, note=print) for a line per cell.
         engine: runs the cells; one after the other in this process by default.
 
     What does not fit the data, or no budget of private meta-learning has room for, is an error before any
@@ -182,7 +182,7 @@ def check(lab: Lab) -> None:
     for name in {LEARNERS[name].method: name for name in config.learners}.values():
         if LEARNERS[name].method != FEW_SHOT:
             method_of(LEARNERS[name]).check(lab)
-    if config.task.sensitive is not None and (config.attacks or "face-similarity" in config.measures):
+    if config.task.sensitive is not None and (config.attacks or JUDGED.intersection(config.measures)):
         lab.adversaries.check()
     inference.check(lab)
     for spec in config.specs:
@@ -248,7 +248,7 @@ def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, A
     recipes = {recipe.trained.name for recipe in lab.recipes.values()}
     used = {
         "training": True,
-        "meta": "meta" in config.learners,
+        "meta": config.meta_learns,
         "classifier": any(LEARNERS[name].method == CLASSIFIER for name in config.learners),
         **{f"{name}s": name in recipes for name in ("mask", "feature", "code")},
         **{"adversary": True, "restoration": True, "inversion": bool(config.reconstructions)},
@@ -269,7 +269,7 @@ def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, A
         "protections": config.specs,
         "learners": config.learners,
         "attacks": config.attacks if config.task.sensitive is not None else [],
-        "measures": config.measures,
+        "measures": [split_measure(each)[0] for each in config.measures],
         "recommend": asdict(config.recommend),
         "seeds": config.seeds,
         **({"board": True} if config.board else {}),

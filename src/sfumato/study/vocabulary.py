@@ -5,7 +5,7 @@ so that a new one is a file and a line of this module, or a package that registe
 docs/guides/own-parts.md. Nothing here needs PyTorch.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -99,7 +99,7 @@ _LEAVES = {
     "feature": "In place of an image a few numbers leave, which a trained network computes, and noise.",
     "code": "In place of an image a few bits or numbers leave, which a trained network computes from it.",
     "answer": "In place of an image the name of its class leaves, by a trained network on the device.",
-    "avatar": "In place of an image a drawn face leaves, which a trained network's few bits or answer decide.",
+    "avatar": "In place of an image a drawn face leaves, which few bits or the answer of a network decide.",
     "outside": "Each image leaves as another tool made it.",
 }
 _RELEASED = {"feature": NUMBERS, "code": BITS, "answer": ANSWER}  # others release pixels
@@ -177,6 +177,7 @@ _LINES: tuple[tuple[Any, str], ...] = (
     ("-", "full"),
     ((0, (6, 1.5, 1.5, 1.5)), "left"),
     ((0, (3, 1.5)), "top"),
+    ((0, (1, 2)), "right"),
     ((0, (9, 1.5, 3, 1.5)), "none"),
     ((0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)), "full"),
     ((0, (1.5, 1.5)), "bottom"),
@@ -205,6 +206,11 @@ _LEARNERS = (
         "A network meta-learned on protected images. It learns each task anew, in a few steps on the "
         "support images, and names all queries of a task together, so that what one is called depends on "
         "the others; tested on protected images.",
+        method=META,
+    ),
+    LearnerWords(
+        *("meta-open", "meta-learned without a promise"),
+        "The same without the promise to the training images that the settings of meta-learning name.",
         method=META,
     ),
     _classifier(
@@ -366,6 +372,7 @@ class MeasureWords:
     function: object = None  # measure by the recogniser of the adversary.
     default: bool = True  # whether a study has it that names no measures
     beside_pictures: bool = True  # whether it stands there; not if another one already says the same
+    of_file: bool = False  # whether "NAME:FILE" names it, and its function takes the file to such a function
 
 
 _MEASURES = (
@@ -392,8 +399,24 @@ _MEASURES = (
         "have. Faces are cut out where they are on the original.",
         default=False,
     ),
+    MeasureWords(
+        *("semsim", "SemSim", "{:.2f}"),
+        "Mean distance from the original by a trained network, low if the content leaks and 0 for equal "
+        "images; by a network of this study, which a recogniser judged in place of people, unless it names "
+        "the file of one.",
+        "sfumato.assess.semsim:measure",
+        default=False,
+        of_file=True,
+    ),
 )
 MEASURES: Registry[MeasureWords] = _registry("measures", "measure", MeasureWords, _MEASURES)
+JUDGED = {"face-similarity", "semsim"}  # by the adversary's recogniser
+
+
+def split_measure(named: str) -> tuple[str, str]:
+    """ "semsim:FILE", as a study names a measure, -> "semsim" and "FILE"; the file is "" if it has none."""
+    name, _, file = named.partition(":")
+    return (name, file) if name in MEASURES and MEASURES[name].of_file else (named, "")
 
 
 @dataclass(frozen=True)
@@ -511,12 +534,6 @@ def views_of(config: Any, spec: str) -> list[str]:
     if any(ATTACKS[name].view == "restored" for name in attacks_of(config, spec)):
         views.append("restored")
     return views
-
-
-def not_taken(what: str, table: Mapping[str, Any], names: list[str], spec: str) -> dict[str, tuple[str, ...]]:
-    """The names of a table that cannot use a protection's releases -> the kinds of these that they take."""
-    taken = {f"the {what} {name!r}": table[name].releases for name in names}
-    return {words: kinds for words, kinds in taken.items() if release_kind(spec) not in kinds}
 
 
 def has_shape(spec: str) -> bool:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.errors import ConfigError, DataError
+from sfumato.errors import ConfigError, DataError, did_you_mean
 
 DARKNET_WIDTHS = (16, 32, 128, 256, 512, 128, 1000)
 
@@ -311,6 +311,21 @@ class TinyDarknet(nn.Sequential):
         """Classifies float images."""
         check_size(images, 4)
         return torch.as_tensor(super().forward(images))  # type: ignore[no-untyped-call]
+
+    def cut(self, at: str) -> tuple[nn.Sequential, nn.Sequential]:
+        """Layer separation (Osia et al. 2018, Sec. 4.1): the layers up to one, and those after it.
+
+        Both halves hold the layers themselves, under their names: training them trains the network. They do
+        not check the size of images. Raises ConfigError for an unknown layer.
+        """
+        layers = dict(self.named_children())
+        if at not in layers:
+            raise ConfigError(f"TinyDarknet has no layer {at!r}: {did_you_mean(at, layers)}")
+        end = list(layers).index(at) + 1
+        first, second = (
+            OrderedDict(part) for part in (list(layers.items())[:end], list(layers.items())[end:])
+        )
+        return nn.Sequential(first), nn.Sequential(second)
 
 
 NETWORKS: dict[str, Callable[[tuple[int, int, int]], nn.Module]] = {

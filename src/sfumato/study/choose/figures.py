@@ -302,6 +302,32 @@ class Figures:
         return made
 
     @cached_property
+    def ranks(self) -> dict[str, tuple[Estimate, str]]:
+        """Protection -> its log-rank privacy against the strongest adversary of each seed, and who that is.
+
+        Every classifier of every attack is one, and those of the cells of log-rank privacy are.
+        """
+        made: dict[str, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
+        for record in self.records:
+            of_seed = made[record.cell.protection][record.cell.seed]
+            if record.kind == "log-rank":
+                one = record.result
+                of_seed.append((one.lrp, one.low, one.high, one.strongest))
+            for score in record.result.scores if record.kind == "attack" else ():
+                name = ATTACKS[record.cell.attack or ""].short
+                words = f"{name}: {classifier_in_words(score.classifier)}"
+                of_seed += [(*score.log_rank, words)] if score.log_rank else []
+        least = {spec: [min(each) for each in seeds.values() if each] for spec, seeds in made.items()}
+        return {
+            spec: (
+                self.together([each[:3] for each in seeds], [None]),
+                ", ".join(dict.fromkeys(each[3] for each in seeds)),
+            )
+            for spec, seeds in least.items()
+            if seeds
+        }
+
+    @cached_property
     def curves(self) -> dict[str, Curve]:
         """Maps each protection to its curve, if one was recorded for all seeds."""
         return {

@@ -5,7 +5,6 @@ with the records, so that stopping loses at most one epoch of training.
 """
 
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -50,15 +49,6 @@ class Progress:
     within: Callable[[int, int], None] = lambda done, total: None  # steps of a training, done and planned
     note: Callable[[str], None] = lambda words: None  # a sentence that the user should read
 
-    @classmethod
-    def in_lines(cls) -> "Progress":
-        """Prints each cell, and each note, on a line of standard error, for users of Python."""
-
-        def note(words: str) -> None:
-            print(words, file=sys.stderr, flush=True)
-
-        return cls(cell=lambda words, done, total: note(f"{done}/{total} {words}"), note=note)
-
 
 def with_checkpoint(train: Callable[[Path], Any]) -> Callable[[Path], None]:
     """The `make` of `Models.once`, for a training that resumes from a checkpoint next to the network.
@@ -97,7 +87,7 @@ class Models:
 
         `keep` is False for what is large and read once. Raises BusyError: another process is making it.
         """
-        path = self._make(self._directory, kind, settings, make)
+        path = self.artefact(kind, settings, make, self._directory)
         network: _Network = self._read.pop(path.name) if path.name in self._read else read(path)
         if keep:
             self._read[path.name] = network
@@ -105,13 +95,12 @@ class Models:
             del self._read[oldest]
         return network
 
-    def artefact(self, kind: str, settings: Facts, make: Callable[[Path], None]) -> Path:
-        """The file of a protection that was trained with these settings; see `once`."""
-        return self._make(self._shared, kind, settings, make)
-
-    def _make(self, directory: Path, kind: str, settings: Facts, make: Callable[[Path], None]) -> Path:
+    def artefact(
+        self, kind: str, settings: Facts, make: Callable[[Path], None], directory: Path | None = None
+    ) -> Path:
+        """The file that was trained with these settings, in the folder of protections; see `once`."""
         digest = digest_of({"results": RESULTS, "kind": kind, "data": self._data, **settings})
-        path = directory / f"{kind}-{digest}.safetensors"
+        path = (directory or self._shared) / f"{kind}-{digest}.safetensors"
         if path.name not in self._read and not path.exists():
             with claim(path):
                 if not path.exists():

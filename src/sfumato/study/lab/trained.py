@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from sfumato.attack.reidentify import split_gallery
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.worlds import same_scenes
 from sfumato.episodes import Sampler, fit_episodes
 from sfumato.errors import ConfigError, SpecError, did_you_mean
-from sfumato.learn import adversarial_mask, classifier, code, few_shot, private_feature
+from sfumato.learn import adversarial_mask, classifier, code, few_shot, private_feature, semsim
 from sfumato.networks.encoders.pretrained import is_frozen
 from sfumato.protect import answer
 from sfumato.protect.avatar import Avatar
@@ -20,12 +21,14 @@ from sfumato.protect.code import Code
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import Mask
 from sfumato.protect.release import canonical, kind_of
-from sfumato.study.cells import Facts, non_defaults
+from sfumato.study.cells import Cell, Facts, non_defaults
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab, with_checkpoint
-from sfumato.study.vocabulary import LEARNERS
+from sfumato.study.vocabulary import IMAGES, LEARNERS, release_kind
 
 _NO_FILE = "none.safetensors"  # stands for the artefact in checks of parameters before there is one
+_JUDGED, _PANEL = 100, 20  # originals of a study's SemSim, and people among whom a proxy names each
+_SEMSIM = semsim.SemSimConfig(network="lenet", epochs=60, learning_rate=0.05, momentum=0.9)
 _HELD_OUT = 10  # one in this many training images chooses the best epoch, if validation has other classes
 
 
@@ -73,6 +76,53 @@ def train_once(
 
     decided = {**decided, "spec": spec, "seed": seed, **lab.artefact_digest(spec)}
     return lab.models.once(kind, decided, make, read)
+
+
+def semsim_settings(lab: Lab) -> Facts:
+    """The settings that decide a study's own SemSim."""
+    of = {spec: lab.artefact_digest(spec) | lab.adversaries.undoing(spec) for spec in _looked_at(lab)}
+    judged = {"judged": [_JUDGED, _PANEL], "proxies": lab.adversaries.of_clear(), "of": of}
+    return {"semsim": non_defaults(_SEMSIM), "seed": lab.config.seeds[0], **judged}
+
+
+def train_semsim(lab: Lab) -> Path:
+    """The file of a SemSim that is trained on what adversaries see of people outside the test split."""
+    seed = lab.config.seeds[0]
+    make = with_checkpoint(
+        lambda checkpoint: semsim.train(judge(lab), _SEMSIM, seed=seed, **lab.how(checkpoint))
+    )
+    return lab.models.artefact("semsim", semsim_settings(lab), make)
+
+
+def judge(lab: Lab) -> semsim.Judgements:
+    """Releases and restored images of training people, and those that the static recogniser names.
+
+    It stands in for people (SemSim, Sec. 4.4): an image is recognised if, of another clear photograph of each
+    of _PANEL people, the one of the right person is nearest.
+    """
+    adversaries, seed, people = lab.adversaries, lab.config.seeds[0], lab.adversaries.recognisers
+    codes = adversaries.others.label(adversaries.sensitive).codes
+    known, asked = (
+        adversaries.others.images[rows[:_JUDGED]]
+        for rows in split_gallery(codes, known=1, probes=1, seed=seed)
+    )
+    places, faces, recogniser = torch.arange(len(asked)), people.find(asked)[0], adversaries.static(seed)
+    gallery = recogniser.embed(people.cut(known, people.find(known)[0]))
+    others = places[:, None] // _PANEL != places // _PANEL
+    shown, recognised = [], []
+    for spec in _looked_at(lab):
+        cell = Cell("semsim", spec, seed)
+        released = lab.release(cell, asked)
+        for images in (released.images(), adversaries.undone(cell, released)):
+            alike = (recogniser.embed(people.cut(images, faces)) @ gallery.T).cpu()
+            shown.append(images.cpu())
+            recognised.append(alike.masked_fill(others, -torch.inf).argmax(1) == places)
+    of, source = places.repeat(len(shown)), f"{lab.data.name} (proxy annotators)"
+    return semsim.Judgements(asked, torch.cat(shown), of, torch.cat(recognised), source)
+
+
+def _looked_at(lab: Lab) -> list[str]:
+    return [spec for spec in lab.config.specs if spec != "none" and release_kind(spec) in IMAGES]
 
 
 def _same_classes(lab: Lab) -> tuple[LabelledImages, LabelledImages | None]:
@@ -249,7 +299,7 @@ class FeatureRecipe(Recipe):
 
 @dataclass(frozen=True)
 class CodeRecipe(Recipe):
-    """A code of bits or numbers; see protect.code.Code. It is trained through its noise."""
+    """A code of bits or numbers, trained through its noise; see protect.code.Code, and code.CodeConfig."""
 
     bits: int | None = None
     numbers: int | None = None
@@ -257,6 +307,7 @@ class CodeRecipe(Recipe):
     epsilon: float | None = None
     norm: float | None = None
     noise: float | None = None
+    codebook: str | None = None
 
     name: ClassVar[str] = "code"
 
@@ -313,7 +364,7 @@ class CodeRecipe(Recipe):
         return lab.models.artefact("pretraining", settings, make)
 
     def _open(self, path: str) -> Code:
-        return Code(path, **asdict(self))
+        return Code(path, **{name: each for name, each in asdict(self).items() if name != "codebook"})
 
     def _config(self, config: code.CodeConfig) -> code.CodeConfig:
         flip = self.flip
@@ -321,7 +372,7 @@ class CodeRecipe(Recipe):
             # If a word is replaced with this probability, half of its bits change.
             flip = (2**self.bits - 1) / (math.exp(self.epsilon) + 2**self.bits - 1) / 2
         own = {name: getattr(self, name) for name in ("bits", "numbers", "norm", "noise")}
-        return replace(config, flip=flip, **own)
+        return replace(config, flip=flip, codebook=self.codebook or config.codebook, **own)
 
     def _sensitive(self, config: StudyConfig) -> tuple[str, ...]:
         if not config.codes.against:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,19 +24,12 @@ from sfumato.learn.refusal import Refusal
 from sfumato.protect.code import KIND, Code
 from sfumato.protect.spec import parse_as
 from sfumato.study.cells import Cell, Facts, Kind, Method, method_of, non_defaults
-from sfumato.study.grid import StudyConfig
 from sfumato.study.lab import lab as labs
 from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.trained import train_classifier, train_few_shot, train_once
-from sfumato.study.vocabulary import IMAGES, LEARNERS, learners_of, not_taken, release_kind
+from sfumato.study.vocabulary import IMAGES, LEARNERS, learners_of, release_kind
 
 _OTHERS = ("sensitive", "attributes")  # settings of the task that decide no accuracy
-
-
-def _find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
-    if spec == "none" or release_kind(spec) == "answer":
-        return {}
-    return not_taken("learner", LEARNERS, config.learners, spec)
 
 
 def _over_episodes(accuracy: OverEpisodes) -> Facts:
@@ -171,21 +164,20 @@ def _check_episodes(lab: Lab, name: str, part: LabelledImages | None, shape: Sha
 # Meta-learning, for the way and shot of the task
 
 
-def _meta_training(lab: Lab) -> Facts:
-    config = lab.config.meta
+def _meta_training(lab: Lab, cell: Cell) -> tuple[meta.MetaConfig, Facts]:
+    """How a model is meta-learned, and the settings that decide it, besides its protection and seed."""
+    config = replace(lab.config.meta, private=None) if cell.subject == "meta-open" else lab.config.meta
     settings = non_defaults(config)
     if config.private is not None:
         settings["private"] = non_defaults(config.private)
-    return {**lab.task_settings(), "meta": settings}
+    return config, {**lab.task_settings(), "meta": settings}
 
 
 def _measure_meta(lab: Lab, cell: Cell) -> Facts:
     # There is no number of trained episodes: in a private run it is drawn, and not released.
-    task, protection = lab.config.task, lab.protection(cell)
-    decided, at = _meta_training(lab), (cell.protection, cell.seed)
-    model, seconds = _time(
-        lambda: train_once(lab, "meta", meta, lab.config.meta, decided, *at, target=task.target)
-    )
+    task, protection, at = lab.config.task, lab.protection(cell), (cell.protection, cell.seed)
+    config, decided = _meta_training(lab, cell)
+    model, seconds = _time(lambda: train_once(lab, "meta", meta, config, decided, *at, target=task.target))
     accuracy = meta.evaluate(
         model,
         lab.asked,
@@ -302,7 +294,7 @@ FEW_SHOT = Method(
     lambda lab, cell: _task_of_episodes(lab) | lab.training_settings(), _measure_few_shot, _check_few_shot
 )
 META = Method(
-    lambda lab, cell: _task_of_episodes(lab, "other_shots", "other_ways") | _meta_training(lab),
+    lambda lab, cell: _task_of_episodes(lab, "other_shots", "other_ways") | _meta_training(lab, cell)[1],
     _measure_meta,
     _check_meta,
 )
@@ -323,5 +315,4 @@ ACCURACY = Kind(
     ],
     lambda lab, cell: method_of(LEARNERS[cell.subject]).settings(lab, cell),
     lambda lab, cell: method_of(LEARNERS[cell.subject]).measure(lab, cell),
-    _find_omissions,
 )

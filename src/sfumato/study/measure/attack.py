@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfumato import artefacts
-from sfumato.assess import identity, recognition
+from sfumato.assess import identity, log_rank, recognition
 from sfumato.attack.ensemble import (
     MOST,
     Compared,
@@ -33,10 +33,10 @@ from sfumato.attack.sets import Table
 from sfumato.base.proportions import over_people
 from sfumato.errors import ConfigError
 from sfumato.study.cells import Cell, Facts, Kind, Method, method_of
-from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab
+from sfumato.study.measure.accuracy import serve_vectors
 from sfumato.study.measure.looks import view_release
-from sfumato.study.vocabulary import ATTACKS, IMAGES, attacks_of, not_taken, release_kind
+from sfumato.study.vocabulary import ATTACKS, IMAGES, attacks_of, release_kind
 
 # Raised when the same adversaries on values, or all together, would find more or less.
 _VALUES, _FUSION = 3, 2
@@ -46,22 +46,19 @@ _SQUARE = 4  # its means are read as well, for noise on every pixel
 _QUANTILES = 64  # of each channel, for an adversary who ignores the order of the values
 
 
-def _find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
-    if spec == "none" or config.task.sensitive is None:
-        return {}
-    return not_taken("attack", ATTACKS, config.attacks, spec)
-
-
 # The values that travelled
 
 
 def readings(gallery: Gallery) -> dict[str, See]:
     """The ways to read a release as numbers, by their words.
 
-    Noise on every pixel is read as means over squares as well, which remove most of it.
+    Noise on every pixel is read as means over squares as well, and words as a cloud decodes them.
     """
     if not gallery.images:
-        return {"": lambda released: released.vectors()}
+        codes, decoded = serve_vectors(gallery.released).codes, dict[str, See]()
+        if codes is not None and codes.words is not None:
+            decoded[", decoded"] = lambda released: torch.from_numpy(serve_vectors(released).vectors)
+        return {"": lambda released: released.vectors(), **decoded}
     channels, height, width = _planes(gallery.released).shape[1:]
     side = next(side for side in range(1, height + width) if channels * height * width <= _NUMBERS * side**2)
     ways = {"" if side == 1 else f", on {side}x{side} means": means(side)}
@@ -100,7 +97,14 @@ def score(guesses: Guesses, truth: Tensor, *, reading: str = "") -> Facts:
     ranks = recognition.identification_ranks(guesses.similarities, guesses.identities, truth)
     identification = recognition.identification(guesses.similarities, guesses.identities, truth)
     judged = {"classifier": guesses.classifier, **asdict(identification), "hits": hits(ranks <= 1, truth)}
+    judged["log_rank"] = rank(guesses, truth)
     return {**judged, "reading": reading} if reading else judged
+
+
+def rank(guesses: Guesses, truth: Tensor) -> list[float]:
+    """The log-rank privacy of releases against a classifier, and the ends of its 95% interval."""
+    made = log_rank.judge(guesses.similarities, torch.searchsorted(guesses.identities, truth))
+    return [made.lrp, made.low, made.high]
 
 
 def hits(right: Tensor, who: Tensor) -> list[float]:
@@ -113,13 +117,14 @@ def hits(right: Tensor, who: Tensor) -> list[float]:
     return counted
 
 
-def _exact(table: Table, truth: Tensor) -> Facts:
+def _exact(guesses: Guesses, table: Table, truth: Tensor) -> Facts:
     """The score of the exact table, with its 95% interval over people: a probe's releases count as one."""
     right = table.success(table.log_posteriors, truth.numpy()).mean(0)
     counted = hits(torch.from_numpy(right), truth)
     low, high = over_people(counted, truth.unique(return_counts=True)[1].tolist())
-    share = {"top1": float(right.mean()), "low": low, "high": high}
-    return {"classifier": "table", **share, "in_sample": table.in_sample, "hits": counted}
+    share: Facts = {"top1": float(right.mean()), "low": low, "high": high}
+    share |= {"in_sample": table.in_sample, "log_rank": rank(guesses, truth)}
+    return {"classifier": "table", **share, "hits": counted}
 
 
 def _believe(guesses: Sequence[Guesses], truth: Tensor) -> Facts:
@@ -166,19 +171,12 @@ class Comparison:
 def _judge(gallery: Gallery, truth: Tensor, made: Compared, **further: Any) -> Comparison:
     plain = made.guesses if made.table is None else made.guesses[:-1]
     scores = [score(each, truth, reading=made.reading) for each in plain]
-    scores += [] if made.table is None else [_exact(made.table, truth)]
+    scores += [] if made.table is None else [_exact(made.guesses[-1], made.table, truth)]
     result = _outcome(scores, made.names, truth, gallery=len(gallery.known)) | _verify(made, truth) | further
     result |= {"others": made.others, **_believe(made.guesses, truth)}
     similarities = torch.stack([standardise(each.similarities).half() for each in made.guesses])
     names = tuple(each.classifier for each in made.guesses)
     return Comparison(result, names, made.guesses[0].identities, similarities)
-
-
-def compare_vectors(lab: Lab, cell: Cell, see: See) -> Comparison:
-    """Compares the numbers of releases, or (N, D) numbers made from them, with those of known people."""
-    gallery, truth = lab.adversaries.gallery(cell)
-    made = by_vectors(gallery, see, copies=lab.config.adversary.copies)
-    return _judge(gallery, truth, made, faces_found=None)
 
 
 def compare_values(
@@ -194,7 +192,10 @@ def compare_values(
 def _compare_images(lab: Lab, cell: Cell) -> Comparison:
     words, adversaries = ATTACKS[cell.subject], lab.adversaries
     if words.view == "released" and release_kind(cell.protection) not in IMAGES:
-        return compare_vectors(lab, cell, lambda released: released.vectors())
+        gallery, truth = adversaries.gallery(cell)
+        see = [*readings(gallery).values()][-1]  # decoded, if it can be
+        made = by_vectors(gallery, see, copies=lab.config.adversary.copies)
+        return _judge(gallery, truth, made, faces_found=None)
     gallery, truth = adversaries.gallery(cell, faces=True)
     networks = adversaries.recognisers, adversaries.static(cell.seed)
     see = partial(view_release, lab, cell, view=words.view)
@@ -303,5 +304,4 @@ ATTACK = Kind(
     ],
     lambda lab, cell: method_of(ATTACKS[cell.subject]).settings(lab, cell),
     lambda lab, cell: method_of(ATTACKS[cell.subject]).measure(lab, cell),
-    _find_omissions,
 )

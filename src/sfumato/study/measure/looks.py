@@ -8,17 +8,17 @@ from torch import Tensor
 
 from sfumato import images
 from sfumato.base.registry import load
+from sfumato.protect.release import artefact_digest
 from sfumato.study.cells import Cell, Facts, Kind
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab
-from sfumato.study.lab.trained import train_few_shot
+from sfumato.study.lab.trained import semsim_settings, train_few_shot, train_semsim
 from sfumato.study.vocabulary import (
-    ATTACKS,
     IMAGES,
     MEASURES,
     RECONSTRUCTIONS,
-    not_taken,
     release_kind,
+    split_measure,
     views_of,
 )
 
@@ -47,15 +47,23 @@ def _similarity_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
 
 
 def _similarity_settings(lab: Lab, cell: Cell) -> Facts:
-    config, view = lab.config, cell.subject
-    decided: Facts = {"measures": config.measures}
-    if "face-similarity" in config.measures:
-        decided |= {"faces": lab.adversaries.of_clear()}
+    view, decided = cell.subject, _measure_settings(lab)
     if view == "denoised":
         decided |= lab.training_settings()
     elif view == "restored":
         decided |= lab.adversaries.undoing(cell.protection)
     return decided
+
+
+def _measure_settings(lab: Lab) -> Facts:
+    """The study's measures; their files count by content, and what the study trains by its settings."""
+    pairs = [split_measure(each) for each in lab.config.measures]
+    decided: Facts = {"measures": [name for name, _ in pairs]}
+    if files := [artefact_digest(file) for _, file in pairs if file]:
+        decided["files"] = files
+    if ("face-similarity", "") in pairs:
+        decided["faces"] = lab.adversaries.of_clear()
+    return decided | (semsim_settings(lab) if ("semsim", "") in pairs else {})
 
 
 def _measure_similarity(lab: Lab, cell: Cell) -> Facts:
@@ -72,7 +80,8 @@ def _measure_similarity(lab: Lab, cell: Cell) -> Facts:
 def compare_images(lab: Lab, cell: Cell, rows: Tensor, shown: Tensor) -> dict[str, float | None]:
     """Name -> mean of the study's measures, for rows of test images and (N, C, H, W) uint8 counterparts."""
     means: dict[str, float | None] = {}
-    for name in lab.config.measures:
+    for named in lab.config.measures:
+        name, file = split_measure(named)
         if name == "face-similarity":
             alike, strangers = lab.adversaries.face_similarity(lab.test.rows(rows), shown, cell.seed)
             means |= {name: alike, "face-similarity_of_two": strangers}
@@ -80,6 +89,8 @@ def compare_images(lab: Lab, cell: Cell, rows: Tensor, shown: Tensor) -> dict[st
         function: Any = MEASURES[name].function
         if isinstance(function, str):
             function = load(function)
+        if MEASURES[name].of_file:
+            function = function(file or train_semsim(lab))
         clean = images.to_float(lab.test.images[rows])
         mean = function(clean, images.to_float(shown)).mean().item()
         means[name] = mean if math.isfinite(mean) else None
@@ -97,7 +108,7 @@ def _picture_settings(lab: Lab, cell: Cell) -> Facts:
     config = lab.config
     views = ["released", "denoised"] if "denoised" in config.learners else ["released"]
     decided = {"pictures": config.pictures, "views": views, **lab.training_settings()}
-    if _restores(config, cell):
+    if "restored" in views_of(config, cell.protection):
         decided |= lab.adversaries.undoing(cell.protection)
     return decided
 
@@ -105,20 +116,14 @@ def _picture_settings(lab: Lab, cell: Cell) -> Facts:
 def _measure_pictures(lab: Lab, cell: Cell) -> Facts:
     config = lab.config
     clean = lab.test.images[lab.some_of_the_test(config.pictures, cell.seed)]
-    views = [*views_of(config, cell.protection), *(["restored"] if _restores(config, cell) else [])]
-    release = lab.release(cell, clean)
-    shown = {view: _as_uris(view_release(lab, cell, release, view)) for view in dict.fromkeys(views)}
+    release, views = lab.release(cell, clean), views_of(config, cell.protection)
+    shown = {view: _as_uris(view_release(lab, cell, release, view)) for view in views}
     further = {view: shown.get(view) for view in ("denoised", "restored")}
     return {"original": _as_uris(clean), "released": shown["released"], **further}
 
 
 def _as_uris(batch: Tensor) -> list[str]:
     return ["data:image/png;base64," + base64.b64encode(images.encode(image)).decode() for image in batch]
-
-
-def _restores(config: StudyConfig, cell: Cell) -> bool:
-    attacks = config.attacks if config.task.sensitive is not None else []
-    return cell.protection != "none" and any(ATTACKS[name].view == "restored" for name in attacks)
 
 
 # A few test images and their releases by the recommended setting, for the first screen of a report
@@ -182,7 +187,7 @@ def _reconstruction_cells(config: StudyConfig, spec: str, seed: int) -> list[Cel
 
 def _reconstruction_settings(lab: Lab, cell: Cell) -> Facts:
     shown = {} if lab.config.pictures else {"shown": 0}
-    return {"measures": lab.config.measures, **shown, **lab.adversaries.undoing(cell.protection)}
+    return {**_measure_settings(lab), **shown, **lab.adversaries.undoing(cell.protection)}
 
 
 def _measure_reconstruction(lab: Lab, cell: Cell) -> Facts:
@@ -206,9 +211,4 @@ EXAMPLES = Kind(
     lambda lab, cell: {"examples": _EXAMPLES, "among": _AMONG},
     _measure_examples,
 )
-RECONSTRUCTION = Kind(
-    *(_reconstruction_cells, _reconstruction_settings, _measure_reconstruction),
-    lambda config, spec: not_taken(
-        "reconstruction", RECONSTRUCTIONS, config.reconstructions if spec != "none" else [], spec
-    ),
-)
+RECONSTRUCTION = Kind(_reconstruction_cells, _reconstruction_settings, _measure_reconstruction)

@@ -120,6 +120,7 @@ class Score(Model):
     top5: float | None = None
     top10: float | None = None
     hits: tuple[float, ...] | None = None  # of each of the people; None if only their sum is known
+    log_rank: tuple[float, float, float] | None = None  # with its 95% interval; None in older records
     reading: str = ""  # the part that it read of a release, if it chose; as "2x2 means"
 
 

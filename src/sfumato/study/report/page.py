@@ -15,7 +15,7 @@ from sfumato.errors import ConfigError, SfumatoError, needs_extra
 from sfumato.study.choose.figures import Estimate, percent
 from sfumato.study.choose.recommend import SAID
 from sfumato.study.choose.results import Results, load_all
-from sfumato.study.report.tables import FILES, Column, Table, join_tables, show, show_estimate, tables
+from sfumato.study.report.tables import FILES, join_tables, show, show_estimate, tables
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _FLAGS = ("--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking")
@@ -90,11 +90,11 @@ def render(
         common,
         sections=list(zip(made, map(markupsafe.Markup, parts), strict=True)),
         originals=bool(examples) or any(section.originals for section in made),
-        summary=_summary(results),
         examples=examples,
+        summary=summary,
+        said=SAID,
         variants=variants,
         varied=yaml_of(study.get("varied", {}))[1:-1],
-        many=None if summary else _many(results),
     )
 
 
@@ -111,59 +111,8 @@ def _environment() -> Any:
         lstrip_blocks=True,
     )
     environment.filters |= {"markup": markupsafe.Markup, "percent": percent, "shown": show}
+    environment.filters["estimate"] = show_estimate
     return environment
-
-
-def _many(results: Results) -> Table | None:
-    advice = results.advice
-    curve = advice.setting and results.curves.get(advice.setting.protection)
-    points = [point for point in curve.points if point.releases in SAID] if curve else []
-    if not points:
-        return None
-    rows = [["what is recommended, sent", *(show_estimate(point.named) for point in points)]]
-    if advice.has_table:
-        rows.append(["nothing: looked up in an answer table", *["guessing"] * len(points)])
-    columns = [Column("what leaves the device for a query", number=False)]
-    columns += [Column(str(point.releases)) for point in points]
-    guessing = percent(points[0].chance)
-    caption = f"People named, by how many releases of one person a service has; guessing names {guessing}"
-    return Table("Table of people named by many releases", caption, columns, rows, heads=False)
-
-
-def _summary(results: Results) -> list[str]:
-    task, data = results.study["task"], results.study["data"]
-    sensitive, clear = task.get("sensitive"), results.risks.get(("none", "reidentify-static"))
-    count = sum(spec != "none" for spec in results.study["protections"])
-    channels, height, width = data["shape"]
-    colour = "grey" if channels == 1 or data.get("grey") else "colour"
-    examples, rest = "", ". It names no secret: no adversary was tried."
-    if results.episodic:
-        plural = "" if task["shot"] == 1 else "s"
-        examples = f", from {task['shot']} example{plural} of each of {task['way']} classes"
-    if sensitive:
-        secrets = " or ".join([sensitive, *(task.get("attributes") or [])])
-        rest = f", and how often an adversary finds out the {secrets}."
-    first = (
-        "A device protects its images before it sends them. A service learns to classify what it receives by "
-        f"{task['target']}{examples}. This study tries {count} protections on {data['images']:,} {colour} "
-        f"images of {width} × {height} pixels ({data['source']}). It measures how often the service is right"
-        f"{rest}"
-    )
-    if results.clean is None:
-        return [first]
-    named = (
-        ""
-        if clear is None
-        else (
-            f", and the adversary names the right {sensitive} on {percent(clear.top1.value)} of them "
-            f"(guessing: {percent(clear.chance)})"
-        )
-    )
-    second = (
-        f"Without protection the service is right on {percent(results.clean.value)} of images "
-        f"(guessing: {percent(results.guessing or 0)}){named}."
-    )
-    return [first, second]
 
 
 def as_json(results: Results) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 None if there is nothing to show. A section is a table or charts, and the words of its template.
 """
 
+import math
 import re
 import statistics
 from collections import defaultdict
@@ -181,15 +182,16 @@ def many(results: Results) -> Section | None:
 
 
 def log_rank_privacy(results: Results) -> Section | None:
-    """The curves of accuracy and privacy, and a row for each setting."""
-    found = {spec: seeds for (spec, _), seeds in results.group("log-rank").items()}
-    if not found:
+    """A row for each setting; and the curves of features with a classifier of their own."""
+    if not results.ranks:
         return None
-    one = next(iter(found.values()))[0]
-    privacy, rates = {}, {}
+    found = {spec: seeds for (spec, _), seeds in results.group("log-rank").items()}
+    privacy, rates = {spec: rank for spec, (rank, _) in results.ranks.items()}, {}
     curves: dict[str, list[str]] = defaultdict(list)  # by all but the noise
+    one = next((seeds[0] for seeds in found.values()), None)
+    people = one.identities if one else next(iter(results.risks.values())).identities
+    guessing = one.guessing if one else math.lgamma(people + 1) / (people * math.log(people))
     for spec, seeds in found.items():
-        privacy[spec] = results.together([(each.lrp, each.low, each.high) for each in seeds], [None])
         right = [(each.accuracy, each.images) for each in seeds if each.accuracy is not None]
         if right:
             shares = [(share, *wilson(round(share * images), images)) for share, images in right]
@@ -200,14 +202,13 @@ def log_rank_privacy(results: Results) -> Section | None:
         rank = privacy[spec]
         return Value(f"{rank.value:.3f}", (f"{rank.low:.3f}–{rank.high:.3f}",))
 
-    def strongest(spec: str) -> str:
-        return ", ".join(dict.fromkeys(each.strongest for each in found[spec]))
-
     columns = [
-        Column("log-rank privacy", ranks, f"blind guessing {one.guessing:.3f}"),
-        text_column("strongest adversary", strongest),
-        Column("accuracy", lambda spec: show_estimate(rates.get(spec)), "by the feature’s own classifier"),
+        Column("log-rank privacy", ranks, f"blind guessing {guessing:.3f}"),
+        text_column("strongest adversary", lambda spec: results.ranks[spec][1]),
     ]
+    if rates:
+        shown = "accuracy", lambda spec: show_estimate(rates.get(spec)), "by the feature’s own classifier"
+        columns.append(Column(*shown))
     drawn, looks = {}, [("guessing", charts.CHANCE_LOOK)]
     for specs, (line, fill) in zip(curves.values(), cycle(_LINES), strict=False):
         look = replace(charts.looks(results.study)["feature"], line=line, fill=fill)
@@ -219,9 +220,9 @@ def log_rank_privacy(results: Results) -> Section | None:
         ]
         looks.insert(-1, (title, look))
     values = {
-        "table": settings_table("log-rank privacy", found, columns),
-        "identities": one.identities,
-        "chart": charts.log_rank_chart(drawn, one.guessing, one.chance) if drawn else None,
+        "table": settings_table("log-rank privacy", privacy, columns),
+        "identities": people,
+        "chart": charts.log_rank_chart(drawn, guessing, one.chance) if drawn and one else None,
         "legend": _legend(looks),
     }
     return Section("log-rank", "How late the right person is guessed", values, "Log-rank privacy")

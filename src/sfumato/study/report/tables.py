@@ -223,6 +223,7 @@ def _scores(result: Any) -> list[Row]:
 
 def _over_people(row: Row, counted: Hits) -> Row:
     low, high = counted.interval
+    row |= dict(zip(("lrp", "lrp_low", "lrp_high"), row.get("log_rank") or (), strict=False))
     kept = {key: part for key, part in row.items() if not isinstance(part, tuple)}
     return {**kept, "low": low, "high": high}
 
@@ -273,7 +274,7 @@ _SOURCES: dict[str, tuple[str, str, Callable[[Any], Iterable[Row]]]] = {
         "Re-identification by every adversary and classifier; low and high bound its 95% interval, "
         "over people",
         "classifier reading top1 low high top5 top10 chance identities gallery others probes faces_found "
-        "verification_auc tar_at_far_1e-2 tar_at_far_1e-3",
+        "verification_auc lrp lrp_low lrp_high tar_at_far_1e-2 tar_at_far_1e-3",
         _scores,
     ),
     "many": (

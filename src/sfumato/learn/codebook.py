@@ -1,0 +1,73 @@
+"""The start of a codebook: directions in which classes differ, and words among the images of all classes.
+
+Source: linear discriminant analysis (Fisher 1936) for the directions; k-means (Lloyd 1982) for the words,
+from the start of Arthur & Vassilvitskii 2007 (k-means++); a second table has words of what the first leaves.
+Ours: directions are weighted by what they say of a class, and words are of mixtures of two images, since
+new classes lie between those that taught.
+"""
+
+import torch
+from torch import Tensor
+
+from sfumato.base.hardware import to_device
+from sfumato.networks.code import CodeNetwork
+from sfumato.networks.encoders.pretrained import PretrainedEncoder, Whitened
+
+_MIXTURES, _ROUNDS = 8000, 12  # of k-means
+_POWER = 2  # of a direction's share of variance between classes
+
+
+@torch.no_grad()
+def fit_codebook(network: CodeNetwork, outputs: Tensor, classes: Tensor, *, seed: int) -> None:
+    """Fits the directions and the words of a network to (n, D) outputs of its encoder, of (n,) classes.
+
+    A direction, whitened within classes, is scaled by (b / (b + w))²: the variances of the means of classes
+    and within classes.
+    """
+    codebook, draw = network.codebook, torch.Generator().manual_seed(seed)
+    assert codebook is not None
+    outputs, device = outputs.cpu(), outputs.device
+    whitened = Whitened(outputs.shape[1])  # as it is, for an encoder that whitens
+    if not isinstance(network.encoder, PretrainedEncoder):
+        whitened.fit(outputs, classes)
+    white = outputs @ whitened.matrix
+    names, places = classes.unique(return_inverse=True)
+    sums = torch.zeros(len(names), white.shape[1]).index_add_(0, places, white)
+    means = sums / places.bincount()[:, None]
+    centred = means - means.mean(0)
+    values, rows = torch.linalg.svd(centred, full_matrices=False)[1:]
+    count = network.project.out_features
+    between, rows = values[:count].square() / len(names), rows[:count]
+    within = ((white - means[places]) @ rows.T).square().mean()
+    weights = (between / (between + within)).pow(_POWER)[:, None] * rows @ whitened.matrix.T
+    network.project.weight.copy_(weights)
+    network.project.bias.copy_(-weights @ outputs.mean(0).to(weights))
+    pairs = torch.randint(len(outputs), (2, _MIXTURES), generator=draw)
+    mixed = torch.lerp(*outputs[pairs], torch.rand(_MIXTURES, 1, generator=draw))
+    left = network.vectors(to_device(mixed, device)).cpu()
+    for table in codebook.tables:
+        words = k_means(left, len(table), draw)
+        left = left - words[nearest(left, words)]
+        table.copy_(words)
+
+
+def k_means(rows: Tensor, count: int, draw: torch.Generator) -> Tensor:
+    """(n, d) rows, of at least `count` different ones -> (count, d) means of clusters, no two the same."""
+    chosen = torch.randint(len(rows), (1,), generator=draw)
+    away = (rows - rows[chosen]).square().sum(1)
+    for _ in range(count - 1):
+        another = torch.multinomial(away, 1, generator=draw)
+        chosen = torch.cat([chosen, another])
+        away = torch.minimum(away, (rows - rows[another]).square().sum(1))
+    words = rows[chosen]
+    for _ in range(_ROUNDS):
+        own = nearest(rows, words)
+        counts = own.bincount(minlength=count)[:, None]
+        sums = torch.zeros_like(words).index_add_(0, own, rows)
+        words = torch.where(counts > 0, sums / counts.clamp(min=1), words)
+    return words
+
+
+def nearest(rows: Tensor, words: Tensor) -> Tensor:
+    """The nearest word of each row: (n, d) and (K, d) -> (n,) int64."""
+    return (words.square().sum(1) - 2 * rows @ words.T).argmin(1)
