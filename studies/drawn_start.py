@@ -148,7 +148,9 @@ def train(
     def batches(epoch: int) -> Iterator[_Batch]:
         draw = torch.Generator().manual_seed(seed_of(seed, epoch))
         for step in range(config.steps):
-            run.set_rate(_rate(config, epoch * config.steps + step))
+            done = epoch * config.steps + step
+            fall = 0.01 + (1 + math.cos(math.pi * done / (config.epochs * config.steps))) / 2
+            run.set_rate(config.learning_rate * min(1.0, (done + 1) / 200) * fall)
             name = list(_SHARES)[int(torch.multinomial(torch.tensor([*_SHARES.values()]), 1, generator=draw))]
             data = train_of[name]
             rows = torch.randint(len(data), (config.batch,), generator=draw)
@@ -222,11 +224,6 @@ def _recoloured(images: Tensor, draw: torch.Generator) -> Tensor:
     contrast = 0.6 + 0.8 * torch.rand(count, 1, 1, 1, generator=draw)
     brightness = 0.3 * torch.rand(count, 1, 1, 1, generator=draw) - 0.15
     return ((mixed - 0.5) * contrast + 0.5 + brightness).clamp(0, 1)
-
-
-def _rate(config: StartConfig, step: int) -> float:
-    share = step / (config.epochs * config.steps)
-    return config.learning_rate * min(1.0, (step + 1) / 200) * (0.01 + (1 + math.cos(math.pi * share)) / 2)
 
 
 @torch.no_grad()
@@ -348,7 +345,8 @@ def _draw(looks: Tensor, kinds: Tensor, whims: Tensor, size: int) -> Tensor:
     canvas = _mix(first, second, mix)
     horizon = between(-0.3, 0.9, whims[:, 1])
     ground = coverage(y - _column(horizon), pixel) * _column((kinds[:, 9] < 0.6).float())
-    canvas = _over(canvas, third, ground.expand_as(mix))
+    cover = ground.expand_as(mix)[:, None]
+    canvas = canvas * (1 - cover) + third[:, :, None, None] * cover
     clutter = whims[:, 24:].view(len(whims), _CLUTTER + 1, _LAYER)
     crowded = between(0.4, 1.0, kinds[:, 10])
     for i in range(_CLUTTER):
@@ -453,11 +451,6 @@ def _mix(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
     """(B, 3) colours and (B, H, W) the share of the second -> (B, 3, H, W)."""
     first, second = first[:, :, None, None], second[:, :, None, None]
     return first + share[:, None] * (second - first)
-
-
-def _over(canvas: Tensor, colour: Tensor, cover: Tensor) -> Tensor:
-    cover = cover[:, None]
-    return canvas * (1 - cover) + colour[:, :, None, None] * cover
 
 
 def main() -> None:

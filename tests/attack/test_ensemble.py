@@ -1,24 +1,14 @@
 """All adversaries on one gallery: one, or a sum of several, chosen by people whom they do not name."""
 
+from types import SimpleNamespace
+
+import pytest
 import torch
 from torch import Tensor
 
-from sfumato.attack.ensemble import choose, standardise
+from sfumato.attack.ensemble import GALLERY, PROBES, Gallery, by_sets, by_values, choose, standardise
 from sfumato.attack.reidentify import Guesses
-
-
-def test_each_half_of_the_people_is_named_by_the_adversary_whom_the_other_half_chose():
-    truth, identities = torch.arange(4).repeat_interleave(2), torch.arange(4)
-    right = torch.nn.functional.one_hot(truth, 4).float()
-    even = torch.where(truth[:, None] % 2 == 0, right, right.roll(1, 1))  # right for people 0 and 2 alone
-    guesses = {
-        "even": Guesses("1-nn", identities, even),
-        "odd": Guesses("1-nn", identities, right.roll(1, 1)),
-    }
-    strongest, (_, of_odd) = choose(guesses, truth, most=1)
-    assert of_odd == ["even"]
-    named = strongest.similarities.argmax(1) == truth
-    assert not named[truth % 2 == 1].any()  # "even" names none of the people 1 and 3
+from sfumato.attack.sets import by_table
 
 
 def test_adversaries_who_are_as_good_on_one_half_are_not_chosen_by_the_other():
@@ -88,3 +78,65 @@ def test_similarities_of_any_scale_are_of_one_and_equal_ones_tell_nobody_apart()
     torch.testing.assert_close(plain.mean(1), torch.zeros(4).double())
     torch.testing.assert_close(plain.std(1, correction=0), torch.ones(4).double())
     assert standardise(torch.full((2, 5), 0.1)).tolist() == [[0.0] * 5] * 2
+
+
+def test_people_are_named_by_the_sum_over_their_releases_and_ties_share():
+    """Each has exactly the two releases of a set: no draw decides."""
+    truth = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4])  # the last has one release, and is not looked for
+    similarities = torch.randn(9, 5, generator=torch.Generator().manual_seed(1)) + torch.eye(5)[truth]
+    similarities[2:4, :2] = 9.0  # persons 0 and 1 are as likely
+    sums = similarities[:8].view(4, 2, 5).sum(1)
+    expected = (sums.argmax(1) == torch.arange(4)).double()
+    expected[1] = 0.5
+    assert 0 < expected[[0, 2, 3]].sum() < 3
+    assert torch.equal(by_sets(similarities, truth, 2, seed=0), expected)
+    assert by_sets(similarities[2:], truth[2:], 2, seed=0) is None  # three are too few
+
+
+@pytest.mark.parametrize(
+    ("noisy", "most", "photographs", "copies"),
+    [
+        (True, 14, 7, 2),
+        (True, 13, 7, 1),
+        (True, 99, 7, 5),
+        (False, 99, 7, 1),
+        (True, 5, 5, 1),
+        (True, 4, 0, 4),
+    ],
+)
+def test_as_many_releases_of_others_are_learned_from_as_are_allowed(noisy, most, photographs, copies):
+    """Two people, of two and of five photographs; by this seed the second comes first."""
+    images, who = torch.arange(7).view(7, 1, 1, 1), torch.tensor([5, 5, 8, 8, 8, 8, 8])
+    gallery = Gallery(
+        **{"known": images, "names": who, "asked": images, "others": images, "of_others": who, "seed": 1},
+        **{"release": lambda shown, stream, number: (shown, number), "noisy": noisy, "images": True},
+    )
+    released, people = gallery.learn_from(most=most, copies=5)
+    assert (len(people), [len(shown) for shown, _ in released]) == (photographs, [photographs] * copies)
+
+
+def test_a_table_of_few_outputs_counts_eight_releases_of_each_photograph():
+    """Two bits of a person's number, each flipped once in five times."""
+
+    def release(shown: Tensor, stream: int, number: int) -> SimpleNamespace:
+        draw = torch.Generator().manual_seed(100 * stream + number)
+        flips = torch.rand(len(shown), 2, generator=draw) < 0.2
+        bits = ((shown.flatten()[:, None] >> torch.arange(2)) % 2).bool() ^ flips
+        return SimpleNamespace(vectors=lambda: bits.float())
+
+    who = torch.arange(4).repeat_interleave(5)
+    shown = who.view(-1, 1, 1, 1)
+    gallery = Gallery(
+        **{"known": shown, "names": who, "asked": shown, "others": shown, "of_others": who},
+        **{"release": release, "noisy": True, "images": False},
+    )
+    made = by_values(gallery, lambda _: {"": lambda sent: sent.vectors()}, copies=2, outputs=4)
+    known, asked = (
+        torch.stack([release(shown, stream, number).vectors() for number in range(8)])
+        for stream in (GALLERY, PROBES)
+    )
+    expected = by_table(known, who, asked, who[:1].expand(len(who)))
+    assert made.table is not None
+    assert made.table.right.tolist() == expected.right.tolist()
+    assert [each.classifier for each in made.guesses].index("table") == len(made.guesses) - 1
+    assert torch.equal(made.guesses[-1].similarities, torch.from_numpy(expected.log_posteriors[0]))

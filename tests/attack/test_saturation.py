@@ -73,7 +73,7 @@ def test_a_tenth_of_the_people_is_held_out_whole_and_fewer_who_have_many_photogr
     assert not set(people[held].tolist()) & set(people[~held].tolist())
     assert torch.equal(held, same)
     assert not torch.equal(held, other)
-    assert len(people[hold_out(people, most=1, seed=0)].unique()) == 2
+    assert [len(people[hold_out(people, most=most, seed=0)].unique()) for most in (1, 11, 15)] == [2, 3, 3]
     assert not hold_out(people[:45], most=100, seed=0).any()  # none of nine people
 
 

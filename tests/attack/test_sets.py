@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from sklearn.metrics import roc_curve
 from torch import Tensor
 
-from sfumato.attack import sets
+from sfumato.attack import set_network, sets
 from sfumato.attack.sets import Table, by_table
 from sfumato.errors import DataError
 
@@ -136,6 +137,52 @@ def test_the_equal_error_is_that_of_the_curve_of_scikit_learn():
     crossing = np.abs(1 - accepted - alarms).argmin()
     assert sets._verify(fit)[1] == pytest.approx(alarms[crossing], abs=0.005)
     assert sets._verify(np.zeros_like(fit))[1] == 0.5  # nothing is told apart
+
+
+# The scores of each adversary, person by person
+
+
+@pytest.fixture
+def panels() -> sets.Panels:
+    """Two panels of three people, of each of whom four releases are known and six are named."""
+    draw = np.random.default_rng(0)
+    middles = draw.normal(0, 2, (2, 3, 1, 5))
+    gallery, probes = (middles + draw.normal(0, 1 + np.arange(5) / 5, (2, 3, n, 5)) for n in (4, 6))
+    others = draw.normal(0, 2, (7, 1, 5)) + draw.normal(0, 1 + np.arange(5) / 5, (7, 4, 5))
+    shown = (each.astype(np.float32) for each in (gallery, probes, others.reshape(28, 5)))
+    return sets.Panels(*shown, np.arange(7).repeat(4))
+
+
+def inner(rows: np.ndarray) -> np.ndarray:
+    return (rows - rows.mean(-2, keepdims=True)).reshape(-1, rows.shape[-1])
+
+
+def test_variances_name_by_normal_densities_of_each_number(panels: sets.Panels):
+    found = sets.by_variances(panels)(panels.gallery)(3)
+    common = (inner(panels.others.reshape(7, 4, 5)) ** 2).mean(0)
+    for panel in range(2):
+        known = panels.gallery[panel].astype(np.float64)
+        variances = (common + 4 * known.var(1)) / 4 * (1 + 1 / 4)  # one of theirs and three of their own
+        law = stats.norm(known.mean(1), np.sqrt(variances))
+        single = law.logpdf(panels.probes[panel].reshape(18, 1, 5)).sum(-1)
+        expected = single.reshape(6, 3, 3).sum(1)
+        scores = found[panel].reshape(6, 3)
+        np.testing.assert_allclose(scores - scores[:, :1], expected - expected[:, :1], atol=1e-3)
+
+
+@pytest.mark.parametrize(("width", "pairs"), [(1, False), (2, True)])
+def test_products_are_tried_where_there_are_two_numbers(panels: sets.Panels, width: int, pairs: bool):
+    names = dict(sets.adversaries(panels.of(lambda rows: rows[..., :width]), ""))
+    assert ("logistic regression of products" in names) == pairs
+
+
+def test_the_releases_of_a_person_are_split_into_two_sides():
+    people = torch.tensor([4, 7, 4, 4, 9, 7, 4, 4])  # the one of person 9 is left out
+    sides = set_network._two_sides(people, torch.Generator().manual_seed(0))
+    assert sides.shape == (2, 2, 3)
+    for who, first, second in zip((4, 7), *sides.tolist(), strict=True):
+        assert not {*first} & {*second}
+        assert {*first, *second} == {*(people == who).nonzero().flatten().tolist()}
 
 
 # The table of few outputs, against exact enumeration of small random channels

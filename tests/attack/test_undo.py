@@ -108,6 +108,11 @@ def test_the_scale_and_the_place_of_features_do_not_matter(faces):
     assert error(first, second) < 1  # as far as rounding goes
 
 
+def test_two_pairs_are_enough_to_begin():
+    images = torch.randint(0, 256, (2, 1, 8, 8), dtype=torch.uint8)
+    assert train_inverter(torch.eye(2), images, FEW).restore(torch.eye(2)).shape == images.shape
+
+
 def test_a_number_that_never_changed_but_by_rounding_does_not_outweigh_the_others():
     features, images = pairs()
     features[:, 0] = 0.1

@@ -54,6 +54,15 @@ def test_the_same_image_and_spec_get_the_kept_release_and_its_number_for_nothing
         assert again.summary().releases == 3
 
 
+def test_a_ledger_that_another_process_holds_says_so_and_charges_nothing(ledger: Ledger):
+    ledger._database.execute("pragma busy_timeout = 0")
+    with closing(sqlite3.connect(ledger.path)) as other:
+        other.execute("begin immediate")
+        with pytest.raises(LedgerError, match=r"another process holds it: ask again\. Nothing was released$"):
+            ledger.charge([charge()])
+    assert ledger.summary().releases == 0
+
+
 def test_kept_knows_what_was_released_with_noise_and_nothing_else(ledger: Ledger):
     ledger.charge([charge("a", release=b"A"), charge("b", spec="blur", release=None)])
     assert ledger.find_releases([b"a", b"b", b"c"], "noise:1.0") == {b"a": b"A"}

@@ -8,11 +8,13 @@ import pytest
 import torch
 from charges import charge
 from PIL import Image, ImageFilter, ImageOps
+from scipy import ndimage
 from torch import Tensor
 from torch.nn.functional import grid_sample, interpolate
 
 from sfumato import data, images
 from sfumato.device.ledger import Ledger
+from sfumato.device.ledger import near_copies as parts
 from sfumato.device.ledger.budgets import Budget
 from sfumato.device.ledger.near_copies import Fingerprint, fingerprints, near_copies
 from sfumato.errors import BudgetExceededError, ImageError
@@ -232,3 +234,56 @@ def test_images_of_any_size_are_taken(shape):
 def test_what_is_no_batch_of_images_is_refused():
     with pytest.raises(ImageError, match="uint8"):
         fingerprints(torch.zeros((1, 3, 8, 8)))
+
+
+# The parts, each by an independent computation
+
+
+def test_the_polynomials_of_all_orders_are_orthogonal_under_their_window():
+    orders, products = parts._polynomials()
+    assert sorted([*orders, (0, 0)]) == [(x, y) for x in range(7) for y in range(7) if x + y <= 6]
+    inner, at = products[:, 1:-1, 1:-1], np.arange(-6, 7)
+    window = np.exp(-(at**2) / 36)  # the root of a Gaussian of sigma 3
+    flat = (inner / np.outer(window, window)).reshape(len(orders), -1)
+    assert flat @ flat.T == pytest.approx(np.eye(len(orders)), abs=1e-9)
+    below = np.stack([np.outer(at**y, at**x) * np.outer(window, window) for x, y in orders])
+    for (x, y), row in zip(orders, flat, strict=True):  # each is orthogonal to all monomials of lower orders
+        lower = [i for i, (a, b) in enumerate(orders) if a <= x and b <= y and (a, b) != (x, y)]
+        assert below.reshape(len(orders), -1)[lower] @ row == pytest.approx(0, abs=1e-3)
+
+
+def test_blobs_are_the_extremes_of_their_neighbourhood_the_strongest_first():
+    squares = np.random.default_rng(0).uniform(0, 255, (2, 48, 48)).astype(np.float32)
+    bands = parts._bands(squares, 36, (1.2, 2.4))
+    for limit in (5, 1000):
+        owners, kinds, _ = parts._blobs(squares, 36, limit)
+        for row, band in enumerate(bands):
+            extreme = (ndimage.maximum_filter(band, 3) == band) | (ndimage.minimum_filter(band, 3) == band)
+            strength = np.where(extreme & (abs(band) > 0.5), band, 0)[7:-7, 7:-7].ravel()
+            expected = sorted(strength[strength != 0], key=abs, reverse=True)[:limit]
+            assert kinds[owners == row].tolist() == [2 if value > 0 else 1 for value in expected]
+
+
+@pytest.mark.parametrize("pose", [(0, 0, 0, 0), (0.2, 0, 0, 0), (0, 0.1, 0, 0), (-0.1, -0.2, 3.3, -2.6)])
+def test_a_view_is_the_interpolated_image_and_its_slopes_are_finite_differences(pose: tuple[float, ...]):
+    values = ndimage.gaussian_filter(np.random.default_rng(0).normal(0, 9, (32, 32)), 2).astype(np.float32)
+    view, inside, slopes = parts._view(values, np.array(pose))
+    rows, columns = np.mgrid[:32, :32] - 15.5
+    cosine, sine = (np.exp(pose[0]) * turn(pose[1]) for turn in (np.cos, np.sin))
+    at = np.array([cosine * rows + sine * columns + pose[2], cosine * columns - sine * rows + pose[3]]) + 15.5
+    assert np.array_equal(inside, ((at > -0.6) & (at < 31.6)).all(0))
+    expected = ndimage.map_coordinates(values, at.clip(0, 31), order=1) * inside
+    assert view == pytest.approx(expected, abs=0.01)
+    well = ((at > 1) & (at < 30) & (abs(at - np.rint(at)) > 0.02)).all(0)  # within one cell
+    for number, slope in enumerate(slopes.reshape(4, 32, 32)):
+        moved = [parts._view(values, np.array(pose) + side * 1e-4 * np.eye(4)[number])[0] for side in (1, -1)]
+        assert slope[well] == pytest.approx(((moved[0] - moved[1]) / 2e-4)[well], abs=0.3)
+
+
+def test_what_is_level_inside_is_levelled_to_nothing_whatever_lies_outside():
+    inside = np.zeros((32, 32), np.float32)
+    inside[4:25, 7:30] = 1
+    values = np.where(inside, 50, -1000).astype(np.float32)
+    assert parts._level(values, inside) == pytest.approx(0, abs=0.01)
+    step = values + 10 * (np.arange(32) > 18)
+    assert np.abs(parts._level(step, inside)).max() == pytest.approx(5, abs=0.5)

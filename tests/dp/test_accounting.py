@@ -335,6 +335,7 @@ def test_a_budget_or_delta_out_of_range_is_refused(budget, delta, message):
         (lambda: epsilon([Stretch(1, 1, 10**6), Stretch(2, 1, 1)], DELTA), "1000001 steps: at most 1000000"),
         (lambda: epsilon([], DELTA, "pdl"), "no accountant is called 'pdl': did you mean 'pld'"),
         (lambda: opened(1.0, pool=0), "pool=0: a pool has at least 1 task"),
+        (lambda: opened(1.0, pool=math.inf), "pool=inf: a pool has at least 1 task"),
         (lambda: opened(1.0, pool=100_000), "to publish a task in clear would count as private"),
         (lambda: opened(1.0, pool=200_000), "to publish a task in clear would count as private"),
     ],

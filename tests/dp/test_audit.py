@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta, norm
 from torch import Tensor
 
-from sfumato.dp.audit import AuditConfig, AuditResult, audit
+from sfumato.dp.audit import AuditConfig, AuditResult, audit, images
 from sfumato.dp.audit.evidence import Moment, divergence, lower_limit, upper_limit
 from sfumato.dp.audit.neighbours import neighbours
 from sfumato.dp.guarantee import Definition
@@ -265,6 +265,20 @@ def test_moments_bound_rho_from_below_as_often_as_promised(mu, clip):
         best = max(best, proved)
     assert failures <= 30
     assert best > 0.6 * mu**2 / 2
+
+
+def test_the_linear_distinguisher_orders_trials_as_fishers_discriminant_does():
+    draw = np.random.default_rng(0)
+    mixing = np.array([[9.0, 4.0, 0.0], [0.0, 3.0, 1.0], [0.0, 0.0, 20.0]])
+    labels = np.arange(2000) % 2 == 1
+    values = 128 + draw.normal(size=(2000, 3)) @ mixing + np.outer(labels, [3.0, -2.0, 5.0])
+    seen = torch.from_numpy(values.round().clip(0, 255).astype(np.uint8))
+    table = images._linear(torch.from_numpy(labels), seen)
+    scores = table.gather(1, seen.T.long()).sum(0).numpy()
+    sides = [seen.double().numpy()[labels == side] for side in (False, True)]
+    within = sum(len(side) * np.cov(side.T, bias=True) for side in sides) / len(seen)
+    direction = np.linalg.solve(within, sides[1].mean(0) - sides[0].mean(0))
+    assert np.corrcoef(scores, seen.double().numpy() @ direction)[0, 1] > 0.999
 
 
 @pytest.mark.parametrize("pixels", [1, 7])

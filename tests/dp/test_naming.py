@@ -291,6 +291,7 @@ def test_noise_on_a_grid_is_likelier_than_rounded_noise_by_the_factor_and_no_mor
     assert math.log(factor) == pytest.approx(math.log(ratio), rel=0.1)
     three = discrete(Bound(1e-3, ""), dimensions=1, step=step, releases=3).chance / 1e-3
     assert three == pytest.approx(factor**3)
+    assert discrete(Bound(1e-3, ""), dimensions=1, step=1e3).chance == 1  # so coarse a grid proves nothing
 
 
 # Limits, and order.

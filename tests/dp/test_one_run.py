@@ -53,6 +53,7 @@ def test_a_score_that_is_no_number_is_guessed_last_and_runs_add_up():
         (lambda: guess(torch.zeros(3), torch.zeros(3).bool(), guesses=4), "at most as many as there are"),
         (lambda: Guesses(canaries=6, guesses=4, right=5), "5 right of 4 guesses for 6 canaries"),
         (lambda: conclude(of(60), definition="concentrated", stated=1.0), r"audit its \(eps, delta\)"),
+        (lambda: proves(of(60), "approximate", delta=1.0, confidence=0.9), "delta=1: at least 0 and below 1"),
     ],
 )
 def test_more_guesses_than_canaries_and_zcdp_are_refused(ask, message):

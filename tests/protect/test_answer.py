@@ -93,7 +93,11 @@ def test_foreign_packets_are_refused(packets: list[bytes], message: str):
 
 @pytest.mark.parametrize(
     ("prototypes", "message"),
-    [({"prototypes": torch.zeros(3, 5)}, "prototypes and network do not fit"), ({}, "card says prototypes")],
+    [
+        ({"prototypes": torch.zeros(3, 5)}, "prototypes and network do not fit"),
+        ({"prototypes": by_prototypes().prototypes[:2]}, "damaged: 2 answers, and 3 names"),
+        ({}, "card says prototypes"),
+    ],
 )
 def test_a_card_that_says_prototypes_needs_those_of_its_encoder(tmp_path: Path, prototypes, message: str):
     tensors = {name: each for name, each in by_prototypes().state_dict().items() if name != "prototypes"}

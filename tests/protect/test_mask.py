@@ -203,6 +203,8 @@ def test_a_packet_is_the_bits_of_the_mask_and_then_the_values():
     release = Release(values.to(torch.uint8), "mask", (2, 3), shown=shown)
     assert release.pack() == [bytes([0b01010000, 7, 8, 1, 2, 3, 4])]
     assert release.bytes_per_image == 7
+    numbers = [0, 7, 0, 8, 0, 0, 0, 1, 0, 2, 0, 0, 0, 3, 0, 4, 0, 0]
+    assert (release.vectors() * 255).round().tolist() == [[*numbers, 0, 255, 0, 255, 0, 0]]
 
 
 @pytest.mark.parametrize("damage", [lambda p: p[:-1], lambda p: p + b"\0", lambda p: p[:10], lambda p: b""])

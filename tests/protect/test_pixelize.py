@@ -48,14 +48,14 @@ def test_a_cell_that_does_not_fit_the_image_names_the_bound_and_a_cure(cell, sid
         parse(f"pixelize:cell={cell}").release(torch.zeros(1, 3, side, side, dtype=torch.uint8), NOISE)
 
 
-@pytest.mark.parametrize("side", [1, 7, 16, 127, 129])
-def test_means_are_rounded_exactly_at_every_half_and_next_to_it(side):
+@pytest.mark.parametrize("side", [1, 7, 16, 127, 129, 300])
+def test_means_are_rounded_exactly_at_every_half_and_next_to_it_beside_a_small_cell_too(side):
     area = side * side
     halves = np.arange(255) * area + area // 2 + (area % 2)  # the smallest sums that round up
     near = np.concatenate([halves - 1, halves, [-5, 0, 255 * area, 255 * area + 9]])
     exact = np.clip((2 * near + area) // (2 * area), 0, 255)
-    got = cell_means(near.reshape(-1, 1, 1, 1), np.array([[area]]))
-    assert np.array_equal(got.flatten(), exact)
+    got = cell_means(near.reshape(-1, 1, 1, 1).repeat(2, axis=3), np.array([[area, 1]]))
+    assert np.array_equal(got[..., 0].flatten(), exact)
 
 
 @pytest.mark.parametrize("side", [300, 2902])  # of 8 megapixels, which phones take

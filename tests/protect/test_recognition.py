@@ -1,9 +1,11 @@
 """What is known of releases: the laws of their noise, and how seldom an honest one is suspected."""
 
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from pictures import photographs, worst
 
@@ -105,3 +107,68 @@ def test_an_image_is_suspected_from_twice_its_chance_on():
     assert 1e-9 < chance < 0.1
     assert lacks_noise(release, law, false_alarm=2 * chance) == "image 1 has less noise than that has"
     assert lacks_noise(release, law, false_alarm=1.9 * chance) is None
+
+
+def test_one_flat_image_among_honest_ones_is_named_and_so_are_many_that_each_lack_little():
+    law, random = Law("normal", 40.0), np.random.default_rng(0)
+    honest = random.normal(128, 40, (60, 1, 12, 12)).round().clip(0, 255).astype(np.uint8)
+    honest[7] = 128
+    assert chances(flat(honest), law)[1] > 0.01
+    assert lacks_noise(flat(honest), law, false_alarm=1e-6) == "image 8 has less noise than that has"
+    weak = random.normal(128, 32, (400, 1, 6, 6)).round().clip(0, 255).astype(np.uint8)
+    assert chances(flat(weak), law)[0].min() > 1e-6
+    assert lacks_noise(flat(weak), law, false_alarm=1e-6) is not None
+
+
+@pytest.mark.parametrize("law", [Law("laplace", 1.5, 3), Law("normal", 1.5, 3), Law("normal", 70.0, 3)])
+def test_the_law_of_whole_steps_is_the_sum_of_their_probabilities(law: Law):
+    steps = np.arange(-6000, 6001)
+    sizes = np.abs(steps) / (law.scale * law.steps)
+    chance = np.exp(-sizes if law.kind == "laplace" else -(sizes**2) / 2)
+    chance /= chance.sum()
+    values = np.array([-250, -4, -1, -0.5, -1 / 3, -0.1, 0, 0.1, 1 / 3, 0.5, 1, 4, 250])
+    assert law.below(values) == pytest.approx([chance[steps < 3 * v].sum() for v in values], abs=1e-6)
+
+
+@pytest.mark.parametrize("law", [Law("normal", 20.0), Law("laplace", 12.0)])
+def test_chances_are_those_of_their_definition_value_by_value(law: Law):
+    """Each in a loop of its own: the neighbours, the nearness over clean values, the shares, the bounds."""
+    random = np.random.default_rng(1)
+    noisy = np.array([3, 128, 250])[:, None, None, None] + random.normal(0, 3, (3, 2, 6, 8))
+    values = np.rint(noisy).clip(0, 255).astype(np.uint8)
+    release = Release(values, "", (11, 15), cell=2)  # the last row and column are of cells that are not whole
+    clean = np.arange(0, 255.5, 0.5)[:, None]
+    edges = law.below(np.arange(255) + 0.5 - clean)
+    every = np.diff(edges, prepend=0, append=1)
+    inner = every[:, 1:255] / every[:, 1:255].sum(1, keepdims=True)
+    near: dict[str, list[list[float]]] = {"all": [], "free": []}
+    for image in values[:, :, :5, :7].astype(int):
+        rows: dict[str, list[float]] = {"all": [], "free": []}
+        differences: list[np.ndarray] = []
+        for plane in image:
+            edged = np.pad(plane, 1, mode="reflect")
+            around = sum(np.roll(edged, *turn) for turn in ((1, 0), (-1, 0), (1, 1), (-1, 1)))[1:-1, 1:-1] / 4
+            guess = np.rint(around + (np.mean(differences, 0) if differences else 0)).clip(0, 255).astype(int)
+            differences.append(plane - around)
+            for y, x in np.argwhere(np.indices(plane.shape).sum(0) % 2):
+                low, high = (guess[y, x] + side * abs(plane[y, x] - guess[y, x]) for side in (-1, 1))
+                rows["all"].append(every[:, max(low, 0) : high + 1].sum(1).max())
+                if 0 < plane[y, x] < 255:
+                    rows["free"].append(inner[:, max(low - 1, 0) : high].sum(1).max())
+        for kind, row in rows.items():
+            near[kind].append(row)
+
+    def chance(kinds: dict[str, list[float]]) -> float:
+        bounds = [1.0]
+        for row in kinds.values():
+            for level in (0.02, 0.1, 0.3, 0.6):
+                share = np.mean(np.array(row) <= level) if row else 0
+                if share > level:
+                    divergence = scipy.stats.entropy([share, 1 - share], [level, 1 - level])
+                    bounds.append(8 * np.exp(-len(row) * divergence))
+        return min(bounds)
+
+    alone, together = chances(release, law)
+    assert alone == pytest.approx([chance({kind: rows[i] for kind, rows in near.items()}) for i in range(3)])
+    assert together == pytest.approx(chance({kind: list(chain(*rows)) for kind, rows in near.items()}))
+    assert together < alone.min() < 0.1

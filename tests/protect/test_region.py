@@ -10,11 +10,11 @@ from pictures import photographs
 
 from sfumato import images
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import ArtefactError, DataError, ImageError
+from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
 from sfumato.networks.faces.finding import WEIGHTS
 from sfumato.protect import parse
 from sfumato.protect.naming import guarantee_words, naming_words
-from sfumato.protect.region import around, disjoint, overlap
+from sfumato.protect.region import Region, around, disjoint, overlap
 
 DETECTOR = "weights/mtcnn.safetensors"
 
@@ -30,11 +30,12 @@ def image() -> torch.Tensor:
     return torch.randint(0, 256, (1, 3, 40, 60), generator=draw).to(torch.uint8)
 
 
+@pytest.mark.parametrize("box", ["10,5,30,25", "10.9,5.9,29.1,24.1"])  # part of a pixel is all of it
 @pytest.mark.parametrize("spec", ["blur:radius=2", "pixelize:cell=1/4", "dp-pix:cell=5,epsilon=3"])
 def test_a_box_is_protected_as_an_image_of_its_own_and_all_else_is_shown(
-    tmp_path: Path, image: torch.Tensor, spec: str
+    tmp_path: Path, image: torch.Tensor, spec: str, box: str
 ):
-    path = boxes(tmp_path / "b.csv", "10,5,30,25")
+    path = boxes(tmp_path / "b.csv", box)
     released = parse(f"{spec}@box:file={path}").release(image, seeded_noise(3)).images()
     part = image[:, :, 5:25, 10:30]
     expected = image.clone()
@@ -70,6 +71,14 @@ BOX = st.builds(
     lambda top, height, left, width: (top, top + height, left, left + width),
     *(st.integers(0, 30), st.integers(1, 12), st.integers(0, 30), st.integers(1, 12)),
 )
+
+
+def test_boxes_that_touch_share_no_pixel():
+    middle = (5, 9, 5, 9)
+    assert overlap(middle, (8, 12, 8, 12))
+    assert not any(
+        overlap(middle, other) for other in [(9, 12, 5, 9), (1, 5, 5, 9), (5, 9, 9, 12), (5, 9, 1, 5)]
+    )
 
 
 @given(st.lists(BOX, max_size=8))
@@ -194,3 +203,20 @@ def test_a_box_that_is_not_one_of_the_picture_stops_it_and_is_named_with_the_siz
 def test_a_file_of_boxes_that_is_not_there_is_refused(tmp_path: Path, image: torch.Tensor):
     with pytest.raises(ArtefactError, match=r"b\.csv: cannot be read \(No such file or directory\)"):
         parse(f"blur:radius=2@box:file={tmp_path}/b.csv").boxes(image[0])
+
+
+@pytest.mark.parametrize("name", ["a,b.csv", " b.csv", "b@faces"])
+def test_a_file_that_no_spec_could_name_is_refused(name: str):
+    with pytest.raises(SpecError, match=r"@box: file=.*a path has no commas"):
+        Region(parse("block"), "box", file=name)
+
+
+def test_a_block_hides_the_centre_of_a_box_and_all_of_the_least_box_around_boxes_that_overlap(
+    tmp_path: Path, image: torch.Tensor
+):
+    path = boxes(tmp_path / "b.csv", "0,0,10,10", "30,10,40,20", "35,15,45,25")
+    released = parse(f"block:share=0.5@box:file={path}").release(image.clamp(min=1), seeded_noise(0))
+    hidden = torch.zeros(40, 60, dtype=torch.bool)
+    hidden[2:7, 2:7] = True  # half of ten pixels, in the middle
+    hidden[10:25, 30:45] = True
+    assert torch.equal((released.images()[0] == 0).all(0), hidden)

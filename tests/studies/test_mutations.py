@@ -1,8 +1,9 @@
 """The changes that studies/mutations.py tries, and that the page says what its record says."""
 
+import ast
 import json
 
-from mutations import ROOT, changes
+from mutations import ROOMS, ROOT, changes, statement
 
 SOURCE = b"""
 LIMIT = 3
@@ -31,14 +32,21 @@ def test_operators_numbers_and_statements_of_functions_are_changed_and_nothing_e
     }
 
 
+def test_tests_of_a_statement_are_those_that_ran_any_of_its_lines():
+    tree = ast.parse(SOURCE)
+    assert [list(statement(tree, line)) for line in (6, 7, 9)] == [[6], [7], [9]]
+    long = ast.parse("if (a and\n    b):\n    c(\n        1)\nfor d in e: f()")
+    assert [list(statement(long, line)) for line in (1, 2, 3, 4, 5)] == [[1, 2], [1, 2], [3, 4], [3, 4], [5]]
+
+
 def test_contributing_says_of_each_room_what_the_record_says():
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     record = json.loads((ROOT / "studies" / "results" / "mutations.json").read_text(encoding="utf-8"))
-    for room in record["before"]:
+    assert {room for made in record.values() for room in made} == set(ROOMS)
+    for room in ROOMS:
         cells = []
-        for name in ("before", "after"):
-            made = record.get(name, {}).get(room)
-            if made is None:
+        for tried in record.values():
+            if (made := tried.get(room)) is None:
                 cells.append("not tried")
                 continue
             low, high = (round(100 * end) for end in made["interval"])

@@ -581,3 +581,33 @@ def test_in_folds_people_stand_beside_each_other_and_guess_among_those_of_their_
     assert risk.top1.value == pytest.approx(4 / 200)
     lines = Results(study, records).advice.sentences
     assert any(line.startswith("People took turns as test people, in 2 folds") for line in lines)
+
+
+def test_two_releases_that_nobody_measured_are_said_to_be_unknown_however_safe_one_is():
+    study = small_study("blur:radius=3", recommend={"reidentification_at_most": 0.1, "releases": 2})
+    advice = Results(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]).advice
+    assert advice.headline.endswith("at or under 10.0% from 2 releases")
+    assert recommend._UNKNOWN in advice.sentences
+    assert "What would show it" not in " ".join(advice.sentences)  # for one release it is shown
+
+
+def test_a_number_of_people_whom_guessing_names_proves_nothing():
+    proof = proved_record(
+        "code:bits=2", {"candidates": 4, "at_most": 1.0}, {"candidates": 100, "at_most": 0.04}
+    )
+    (record,) = synthetic.typed([proof])
+    assert "one of 100 equally likely people with a chance of at most 4%" in recommend.describe_proof(
+        record.result
+    )
+
+
+@pytest.mark.parametrize("spec", ["code:bits=2", "code:bits=2,flip=0.1"])
+@pytest.mark.parametrize("outputs", [3, 4])
+def test_sequences_of_two_releases_are_as_many_as_outputs_squared(outputs: int, spec: str):
+    """Nine name at most 9% of 100 people, and sixteen more than is accepted, but for a table."""
+    study = small_study(spec, recommend={"reidentification_at_most": 0.1, "releases": 2})
+    proof = synthetic.proved(spec, outputs=outputs, people=100)
+    records = [*CLEAR, *found(spec, 0.9, 0.02, 0.05), *synthetic.typed([proof])]
+    advice = Results(study, records).advice
+    assert (advice.setting is not None) == (outputs == 3 or "flip" not in spec)
+    assert advice.by_table == (outputs == 4 and "flip" not in spec)

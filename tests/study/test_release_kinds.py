@@ -497,6 +497,8 @@ def test_the_card_of_a_trained_code_has_what_the_study_found(episodic: Path):
     settings = {each["protection"]: each for each in report.as_json(report.load(episodic))["settings"]}
     found = settings["code:bits=3"]["reidentification"]["value"]
     assert f"{percent(found)} of releases are named by the strongest adversary" in said
+    right = settings["code:bits=3"]["accuracy"]["value"]
+    assert said.startswith(f"{percent(right)} of images are classified correctly (study ")
     assert "pixelize" not in said  # another protection of the same study
     assert describe_measurements(episodic / bits) == []  # it does not lie among the models of a run
 
