@@ -43,7 +43,8 @@ def fit_codebook(network: CodeNetwork, outputs: Tensor, classes: Tensor, *, seed
     network.project.weight.copy_(weights)
     network.project.bias.copy_(-weights @ outputs.mean(0).to(weights))
     pairs = torch.randint(len(outputs), (2, _MIXTURES), generator=draw)
-    mixed = torch.lerp(*outputs[pairs], torch.rand(_MIXTURES, 1, generator=draw))
+    one, other = outputs[pairs]
+    mixed = torch.lerp(one, other, torch.rand(_MIXTURES, 1, generator=draw))
     left = network.vectors(to_device(mixed, device)).cpu()
     for table in codebook.tables:
         words = k_means(left, len(table), draw)

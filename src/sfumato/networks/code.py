@@ -30,7 +30,7 @@ class Codebook(nn.Module):
     def distances(self, vectors: Tensor) -> Tensor:
         """Squared distances of (N, d) vectors to all words, less their squared norms: (N, rows, ...)."""
         first, *second = ((table.square().sum(1), vectors @ table.T, table) for table in self.tables)
-        away = first[0] - 2 * first[1]
+        away: Tensor = first[0] - 2 * first[1]
         for squares, products, table in second:
             pairs = 2 * first[2] @ table.T
             away = away[:, :, None] + (squares - 2 * products)[:, None] + pairs

@@ -52,7 +52,7 @@ def as_list(sources: Source | Iterable[Source]) -> Iterable[Source]:
     """Return images as an iterable; a single image becomes a list of one."""
     if isinstance(sources, str | os.PathLike) or getattr(sources, "ndim", 0) == 3:  # an array or a tensor
         return [sources]  # type: ignore[list-item]
-    return sources  # type: ignore[return-value]
+    return sources
 
 
 def release(

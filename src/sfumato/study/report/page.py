@@ -84,9 +84,7 @@ def render(
     chosen = advice.setting and advice.setting.protection
     shown = (each.result.examples for each in results.of("examples") if each.cell.protection == chosen)
     examples = next(shown, ())
-    return template(
-        "page.html"
-    ).render(  # type: ignore[no-any-return]
+    page: str = template("page.html").render(
         common,
         sections=list(zip(made, map(markupsafe.Markup, parts), strict=True)),
         originals=bool(examples) or any(section.originals for section in made),
@@ -96,6 +94,7 @@ def render(
         variants=variants,
         varied=yaml_of(study.get("varied", {}))[1:-1],
     )
+    return page
 
 
 @cache
