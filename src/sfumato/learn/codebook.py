@@ -2,8 +2,7 @@
 
 Source: linear discriminant analysis (Fisher 1936) for the directions; k-means (Lloyd 1982) for the words,
 from the start of Arthur & Vassilvitskii 2007 (k-means++); a second table has words of what the first leaves.
-Ours: directions are weighted by what they say of a class, and words are of mixtures of two images, since
-new classes lie between those that taught.
+Ours: directions are weighted, and words are of mixtures of two images, since new classes lie between others.
 """
 
 import torch
@@ -21,16 +20,17 @@ _POWER = 2  # of a direction's share of variance between classes
 def fit_codebook(network: CodeNetwork, outputs: Tensor, classes: Tensor, *, seed: int) -> None:
     """Fits the directions and the words of a network to (n, D) outputs of its encoder, of (n,) classes.
 
-    A direction, whitened within classes, is scaled by (b / (b + w))²: the variances of the means of classes
-    and within classes.
+    A direction is scaled by (b / (b + w))²: the variances of the means of classes, and within classes.
     """
     codebook, draw = network.codebook, torch.Generator().manual_seed(seed)
     assert codebook is not None
     outputs, device = outputs.cpu(), outputs.device
-    whitened = Whitened(outputs.shape[1])  # as it is, for an encoder that whitens
+    matrix = torch.eye(outputs.shape[1])  # for an encoder that whitens
     if not isinstance(network.encoder, PretrainedEncoder):
-        whitened.fit(outputs, classes)
-    white = outputs @ whitened.matrix
+        spread, whitened = outputs.std(0).clamp(min=1e-6), Whitened(outputs.shape[1])
+        whitened.fit(outputs / spread, classes)
+        matrix = whitened.matrix / spread[:, None]
+    white = outputs @ matrix
     names, places = classes.unique(return_inverse=True)
     sums = torch.zeros(len(names), white.shape[1]).index_add_(0, places, white)
     means = sums / places.bincount()[:, None]
@@ -39,7 +39,7 @@ def fit_codebook(network: CodeNetwork, outputs: Tensor, classes: Tensor, *, seed
     count = network.project.out_features
     between, rows = values[:count].square() / len(names), rows[:count]
     within = ((white - means[places]) @ rows.T).square().mean()
-    weights = (between / (between + within)).pow(_POWER)[:, None] * rows @ whitened.matrix.T
+    weights = (between / (between + within)).pow(_POWER)[:, None] * rows @ matrix.T
     network.project.weight.copy_(weights)
     network.project.bias.copy_(-weights @ outputs.mean(0).to(weights))
     pairs = torch.randint(len(outputs), (2, _MIXTURES), generator=draw)

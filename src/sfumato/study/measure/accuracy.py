@@ -81,7 +81,7 @@ def _measure_few_shot(lab: Lab, cell: Cell) -> Facts:
     else:
         released = lab.release(cell, lab.asked.images, labs.NUMBERS_TESTED, 1)
         embedded, seconds = _time(lambda: serve_vectors(released))
-        facts = {"dimension": embedded.vectors.shape[1]}
+        facts = {"dimension": released.array.shape[1]}
         test = partial(_serve_episodes, lab, cell, embedded)
     result = _over_episodes(test(lab.config.task.shape))
     for name, shape in lab.config.task.other_shapes.items():
