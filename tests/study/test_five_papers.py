@@ -1,7 +1,6 @@
 """The study of all five papers at a hundredth of its size: its own file, by the command, to its report."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,15 +161,20 @@ def test_proxies_need_somebody_to_recognise():
         grid.parse(settings(measures=["semsim"], task=task))
 
 
-def test_proxies_recognise_what_a_recogniser_places_nearest_to_another_photograph_of_the_person(
+def test_proxies_recognise_what_a_recogniser_places_nearest_to_a_photograph_of_the_person(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     lab = lab_of(tmp_path, "semsim")
 
-    class Mean:  # recognises colours
+    class Mean:  # recognises colours, which cells keep
         def embed(self, images: Tensor) -> Tensor:
-            return torch.nn.functional.normalize(images.float().mean((2, 3)), dim=1)
+            return torch.nn.functional.normalize(images.float().mean((2, 3)) - 128, dim=1)
 
+    def one_photograph(codes: Tensor, **counts: int) -> tuple[Tensor, Tensor]:
+        rows = torch.stack([(codes == code).nonzero()[0, 0] for code in codes.unique()])
+        return rows, rows
+
+    monkeypatch.setattr(trained, "split_gallery", one_photograph)
     monkeypatch.setattr(lab.adversaries, "static", lambda seed: Mean())
     monkeypatch.setattr(lab.adversaries, "undone", lambda cell, released: 255 - released.images())
     judged = trained.judge(lab)
@@ -178,10 +182,8 @@ def test_proxies_recognise_what_a_recogniser_places_nearest_to_another_photograp
     assert judged.source == "faces (proxy annotators)"
     assert judged.of.tolist() == [*range(people)] * 2
     assert torch.equal(judged.reconstructions[people:], 255 - judged.reconstructions[:people])
-    # Cells keep mean colours: what is recognised of a release is what is recognised of the original.
-    known = replace(judged, reconstructions=judged.originals.repeat(2, 1, 1, 1))
-    assert judged.recognised[:people].double().mean() > judged.recognised[people:].double().mean()
-    assert known.card()["digest"] != judged.card()["digest"]
+    assert judged.recognised[:people].double().mean() > 0.8  # all but those whose colours rounding swaps
+    assert judged.recognised[people:].double().mean() < 0.3  # of other colours
 
 
 def test_omissions_name_no_ranks_for_every_release_has_one():
