@@ -231,14 +231,14 @@ def test_where_there_is_no_recommendation_its_reason_is_shown():
 def test_every_section_has_a_heading_and_every_chart_a_title_and_a_description(page):
     for section in page.all("section"):
         assert {"id": section["aria-labelledby"]} in page.all("h2")
-    assert len(page.charts) == 4 + 4 + 1  # accuracy, risk, frontier
+    assert len(page.charts) == 4 + 1  # accuracy, frontier
     assert all(": " in words and image.startswith("data:image/svg") for words, image in page.charts.items())
 
 
 def test_every_picture_has_a_text_and_every_table_header_a_scope(page):
     images = [image for image in page.all("img") if image["class"] != "key"]
     assert all(image["alt"] for image in images)
-    assert len(images) == 3 * (13 + 12) + 2 * 6 + 9  # and the examples of the first screen, and charts
+    assert len(images) == 3 * (13 + 12) + 2 * 6 + 5  # and the examples of the first screen, and charts
     assert all(header["scope"] in ("row", "col", "colgroup") for header in page.all("th"))
     assert len(page.all("caption")) == len(page.all("table"))
 
@@ -820,7 +820,7 @@ def test_families_of_several_settings_have_charts_and_no_panel_has_a_single_poin
         records.append(synthetic.attack(spec, "reidentify-adaptive", 0.3 - 0.03 * number))
     page = page_of(study, records, draw=True)
     assert [words.partition(":")[0] for words in page.charts] == [
-        *("Best accuracy against strongest re-identification", "DP-Pix", "DP-Pix")
+        *("Best accuracy against strongest re-identification", "DP-Pix")
     ]
     assert ">2, 1<" in page.drawn
     # What has no chart has its numbers in the table.

@@ -32,8 +32,7 @@ def _legend(looks: Iterable[tuple[str, Look]]) -> list[tuple[str, str]]:
 
 def frontier(results: Results) -> Section:
     """Every setting, its cost and its worth; and the settings left out."""
-    study, advice = results.study, results.advice
-    secret, apart = study["task"].get("sensitive"), bool(study["task"].get("secret_is_task"))
+    study, advice, secret = results.study, results.advice, results.study["task"].get("sensitive")
     chosen = advice.setting.protection if advice.setting else ""
 
     def head(setting: Setting) -> Value:
@@ -44,16 +43,17 @@ def frontier(results: Results) -> Section:
         }
         return Value(setting.protection, badges=tuple(badge for badge, has in badges.items() if has))
 
+    named = Column("strongest re-identification", lambda each: show_estimate(each.risk and each.risk.top1))
     of_secret = [
-        Column("strongest re-identification", lambda each: show_estimate(each.risk and each.risk.top1)),
+        text_column("adversary", lambda each: each.risk and ATTACKS[each.risk.attack].short),
+        text_column("classifier", lambda each: each.risk and classifier_in_words(each.risk.classifier)),
         Column("right of the surest 1%", lambda each: show_estimate(each.risk and each.risk.surest)),
         Column("bits of identity", lambda each: show_estimate(each.bits, bits=True)),
         Column("releases until one in a million", lambda each: each.until_one_in_a_million),
-        text_column("adversary", lambda each: each.risk and ATTACKS[each.risk.attack].short),
-        text_column("classifier", lambda each: each.risk and classifier_in_words(each.risk.classifier)),
     ]
     columns = [
         Column("best accuracy", lambda each: show_estimate(each.accuracy)),
+        *([named] if secret else ()),
         text_column("learner", lambda each: each.learner),
         *(of_secret if secret else ()),
     ]
@@ -61,7 +61,7 @@ def frontier(results: Results) -> Section:
     families = [(family.legend, looks[family.name]) for family in charts.families(study)]
     values = {
         "chart": charts.frontier_chart(results),
-        "apart": apart,
+        "apart": bool(study["task"].get("secret_is_task")),
         "hollow": any(not setting.complete for setting in results.settings),
         "table": settings_table("settings", results.settings, columns, setting=head, chosen=chosen),
         "legend": _legend([("no protection", looks["none"]), *families]),
