@@ -15,7 +15,8 @@ from tests.study import synthetic
 
 from sfumato import images
 from sfumato.cli import show
-from sfumato.cli.demo import are_photographs, of_own_images
+from sfumato.cli.demo import of_own_images
+from sfumato.networks.encoders.pretrained import are_photographs
 from sfumato.networks.weights import WheelFile
 
 pytestmark = pytest.mark.usefixtures("quick_adversaries")

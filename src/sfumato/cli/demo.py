@@ -1,6 +1,5 @@
 """`sfumato demo`: the main job end to end, on an embedded world or on the user's own images."""
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -188,21 +187,11 @@ def of_own_images(
 def _frozen(images: "Tensor") -> tuple[str, str]:
     """Choose the encoder for images with few per class, as studies/encoders.py at 2f64c651 did."""
     from sfumato.networks.encoders.efficient_net import LITES
+    from sfumato.networks.encoders.pretrained import are_photographs
 
     if are_photographs(images) and LITES[_LITE][2].is_installed():
         return _LITE, f" on {_LITE}, which is installed (--encoder drawn for the one that the library ships)"
     return "drawn", " on the encoder that the library ships"
-
-
-def are_photographs(images: "Tensor") -> bool:
-    """Whether most of (N, C, H, W) uint8 images, 32 pixels a side or more, look like photographs.
-
-    LFW, CMU, FER and Caltech-101 have 219 shades of grey or more in the median at 64 pixels, and none of them
-    on more than 4% of an image; drawn glyphs have one on 87%.
-    """
-    some = images[:: math.ceil(len(images) / 64)].float().mean(1).round().long().flatten(1)
-    alike = [len(each.unique()) >= 64 and each.bincount().max() <= 0.3 * len(each) for each in some]
-    return min(images.shape[2:]) >= 32 and sum(alike) > len(alike) / 2
 
 
 def _are_few_of_each(loaded: "LabelledImages", target: str) -> bool:
