@@ -10,10 +10,11 @@ from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from sfumato.attack import plda, reidentify
-from sfumato.attack.reidentify import Guesses, Recogniser, Recognisers
+from sfumato.attack.reidentify import Guesses, Recogniser, Recognisers, StudentConfig
 from sfumato.attack.saturation import Training
 from sfumato.attack.sets import Table, by_table
 from sfumato.dp.naming import MOST_OUTPUTS
@@ -23,6 +24,7 @@ MOST = 10  # adversaries in a sum, with repetitions
 FEWEST = 4  # people to name by sets of their releases
 _DRAWS = 10  # of these sets
 _LEARNED = 20_000  # releases at most to learn from
+_TAUGHT = 1_000  # number of the first release of others that a student sees
 _REDRAWN = 8  # releases of each photograph that a table counts
 
 See = Callable[[Any], Tensor]  # a release -> (N, D) numbers, or (N, C, H, W) uint8 images
@@ -40,6 +42,7 @@ class Gallery:
     release: Callable[[Tensor, int, int], Any]  # photographs, stream, number in it -> their release
     noisy: bool  # whether releases of one photograph differ
     images: bool  # whether releases are images
+    mirrored: bool = False  # whether adversaries try mirror images of photographs
     landmarks: Tensor | None = None  # of the faces on the known photographs, if recognisers need them
     seed: int = 0
 
@@ -169,6 +172,53 @@ def by_images(
         faces=rate,
         trained={f"recogniser{words}": each.trained for words, each in networks.items() if each.trained},
     )
+
+
+def by_student(
+    gallery: Gallery,
+    recognisers: Recognisers,
+    teacher: Recogniser,
+    config: StudentConfig,
+    *,
+    values: Compared | None = None,
+    encoder: nn.Module | None = None,
+) -> Compared:
+    """Compare releases with released photographs, by a network taught to see a face through the protection.
+
+    It learns from other people's photographs, see Recognisers.teach. `values`: what `by_values` made of the
+    same gallery; the scores of its PLDA are added. `encoder`: the network to train; None for the teacher's.
+    """
+
+    def shown(release: Any) -> Tensor:
+        images: Tensor = release.images()
+        return images
+
+    student = recognisers.teach(
+        config,
+        gallery.seed,
+        teacher,
+        lambda number: shown(gallery.release(gallery.others, OTHERS, _TAUGHT + number)),
+        encoder=encoder,
+        mirrored=gallery.mirrored,
+    )
+
+    def embed(images: Tensor) -> Tensor:
+        faces = recognisers.frame(images)
+        embedded = student.embed(faces)
+        if not gallery.mirrored:
+            return embedded
+        return functional.normalize(embedded + student.embed(faces.flip(3)), dim=1)
+
+    known = gallery.releases(gallery.known, GALLERY, recognisers.config.copies)
+    names, weight = gallery.names.repeat(len(known)), 1 if gallery.noisy else recognisers.config.copies
+    pair = torch.cat([embed(shown(each)) for each in known]), embed(shown(gallery.released))
+    guesses = [*reidentify.reidentify(pair[0], names, pair[1], weight=weight)]
+    for each in values.guesses if values else ():
+        if each.classifier.startswith("plda"):
+            total = standardise(guesses[2].similarities) + standardise(each.similarities)
+            guesses.append(Guesses(f"mean, and {each.classifier}", each.identities, total))
+    trained = {} if student.trained is None else {"student": student.trained}
+    return Compared(guesses=guesses, names=names, verify=(partial(_cosines, *pair),), trained=trained)
 
 
 def _cosines(gallery: Tensor, probes: Tensor, rows: Tensor) -> Tensor:
