@@ -15,6 +15,7 @@ from PIL import Image
 from sfumato.learn.meta import MetaConfig
 from sfumato.study import cells as kinds
 from sfumato.study import grid
+from sfumato.study.cells import Cell
 from sfumato.study.choose.results import Results
 from sfumato.study.measure import looks
 from sfumato.study.measure.results import CANDIDATES
@@ -86,8 +87,7 @@ def study(*, log_rank: bool = False, reconstructions: Sequence[str] = (), **chan
         "protections": list(PIXELS),
         "learners": ["clean", "protected", "denoised"],
         "attacks": [
-            *("reidentify-static", "reidentify-adaptive", "reidentify-restored-adaptive"),
-            "reidentify-values",
+            *("reidentify-static", "reidentify-adaptive", "reidentify-student", "reidentify-values"),
         ],
         "measures": ["ssim", "psnr", "mse"],
         "recommend": {"reidentification_at_most": 0.1},
@@ -110,15 +110,26 @@ def study(*, log_rank: bool = False, reconstructions: Sequence[str] = (), **chan
         log_rank=log_rank,
         reconstructions=list(reconstructions),
         meta=MetaConfig(way=5, shot=5),  # those of grid.Task
-        **{key: made[key] for key in ("protections", "learners", "attacks", "seeds")},
+        attacks=[name for name in made["attacks"] if grid.ATTACKS[name].method is not None],
+        **{key: made[key] for key in ("protections", "learners", "seeds")},
     )
     shown = [cell for spec in config.specs for cell in looks.list_examples(config, spec)]
+    shown += [cell for spec in config.specs for cell in _of_left(made, spec)]
     cells = [cell for cell in [*kinds.cells(config), *shown] if cell.kind not in LEFT_OUT]
     return {**made, "cells": [_listed(cell.kind, cell.coordinates) for cell in cells]}
 
 
+def _of_left(made: dict[str, Any], spec: str) -> list[Cell]:
+    """The cells that kept records have of adversaries who left: attacks, and the view that they had."""
+    left = [grid.ATTACKS[name] for name in made["attacks"] if grid.ATTACKS[name].method is None]
+    fitting = [each for each in left if release_kind(spec) in each.releases and spec != "none"]
+    views = [("similarity", ("view", view)) for view in dict.fromkeys(each.view for each in fitting)]
+    cells = [*(("attack", ("attack", each.name)) for each in fitting), *views]
+    return [Cell(kind, spec, seed, (which,)) for kind, which in cells for seed in made["seeds"]]
+
+
 def full_study(**changes: Any) -> dict[str, Any]:
-    """study.json of a run with all adversaries, with a face network."""
+    """study.json of a run with all adversaries, also those who left, with a face network."""
     task = {**study()["task"], "other_shots": [1], "classes": None}
     adversary = {"recogniser": "mobile-face-net", "steps": 0, "gallery": 20, "probes": 10, "copies": 4}
     return study(**{"task": task, "attacks": list(grid.ATTACKS), "adversary": adversary, **changes})

@@ -76,7 +76,7 @@ QUICK = {
         "validation_way": 2,
     },
     "inversion": {"steps": 2, "width": 2},
-    "restoration": {"steps": 2, "batch": 4},
+    "student": {"steps": 2, "batch": 4},
 }
 EPISODIC: dict[str, Any] = {
     **SETTINGS,
@@ -85,7 +85,7 @@ EPISODIC: dict[str, Any] = {
     "attacks": [
         "reidentify-static",
         "reidentify-adaptive",
-        "reidentify-restored-adaptive",
+        "reidentify-student",
         "reidentify-values",
     ],
     "reconstructions": ["invert-feature"],
@@ -168,11 +168,7 @@ def test_each_kind_is_learned_and_attacked_by_those_who_take_it(episodic: Path):
     assert learners["answer"] == {"answer"}
     attacks = {spec: {key[2] for key in results if key[:2] == ("attack", spec)} for spec in SPECS}
     assert attacks["pixelize:cell=4"] >= {*EPISODIC["attacks"]}
-    assert attacks["feature:noise=0.3,dimension=4"] == {
-        "reidentify-adaptive",
-        "reidentify-restored-adaptive",
-        "reidentify-values",
-    }
+    assert attacks["feature:noise=0.3,dimension=4"] == {"reidentify-adaptive", "reidentify-values"}
     assert attacks["answer"] == {"reidentify-adaptive", "reidentify-values"}
     assert {key[1] for key in results if key[0] == "similarity" and key[2] == "released"} == set(SPECS[:4])
     assert {key[1] for key in results if key[0] == "reconstruction"} == {*SPECS[4:7], CODES[2]}

@@ -409,6 +409,7 @@ SAID = {
     "denoised-adaptive": "The adaptive one on denoised images passes",
     "restored": "The static adversary on restored images first undoes",
     "restored-adaptive": "The adaptive one on restored images lets",
+    "student": "The adaptive one whose network learned to see through it trains",
 }
 
 
@@ -817,7 +818,7 @@ def test_where_the_secret_is_the_task_static_and_adaptive_are_apart():
 def test_where_the_secret_is_the_task_each_kind_counts_with_its_strongest_adversary():
     task = {**synthetic.study()["task"], "target": "identity", "secret_is_task": True}
     study = synthetic.full_study(task=task, protections=["none", "block"])
-    values = [(0.11, 0.32), (0.12, 0.31), (0.13, 0.3), *[(0.2,)] * 4]  # a block has no shape
+    values = [(0.11, 0.32), (0.12, 0.31), (0.13, 0.3), *[(0.2,)] * 5]  # a block has no shape
     records = [synthetic.accuracy("none", "clean", 0.9), synthetic.accuracy("block", "protected", 0.8)]
     records.append(synthetic.attack("none", "reidentify-static", 0.6))
     views = [

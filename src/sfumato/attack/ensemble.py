@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from sfumato.attack import plda, reidentify
 from sfumato.attack.reidentify import Guesses, Recogniser, Recognisers, StudentConfig
@@ -24,7 +23,7 @@ MOST = 10  # adversaries in a sum, with repetitions
 FEWEST = 4  # people to name by sets of their releases
 _DRAWS = 10  # of these sets
 _LEARNED = 20_000  # releases at most to learn from
-_TAUGHT = 1_000  # number of the first release of others that a student sees
+_TAUGHT, _MIRRORED = 1_000, 1_000_000  # numbers of first releases: that a student sees, and of mirror images
 _REDRAWN = 8  # releases of each photograph that a table counts
 
 See = Callable[[Any], Tensor]  # a release -> (N, D) numbers, or (N, C, H, W) uint8 images
@@ -51,18 +50,26 @@ class Gallery:
         """The releases to name."""
         return self.release(self.asked, PROBES, 0)
 
-    def releases(self, photographs: Tensor, stream: int, copies: int, *, first: int = 0) -> list[Any]:
-        """Release photographs, from the number `first` to `copies`; once if all would be equal."""
-        numbers = range(first, copies if self.noisy else 1)
-        return [self.release(photographs, stream, number) for number in numbers]
+    def releases(
+        self, photographs: Tensor, stream: int, copies: int, *, first: int = 0, mirrored: bool = False
+    ) -> list[Any]:
+        """Release photographs, from the number `first` to `copies`; once if all would be equal.
 
-    def learn_from(self, *, most: int, copies: int) -> tuple[list[Any], Tensor]:
+        Their mirror images are released as often, after them, if `mirrored`.
+        """
+        numbers = range(first, copies if self.noisy else 1)
+        made = [self.release(photographs, stream, number) for number in numbers]
+        images = photographs.flip(3) if mirrored else photographs[:0]
+        return made + [self.release(images, stream, _MIRRORED + number) for number in numbers if mirrored]
+
+    def learn_from(self, *, most: int, copies: int, mirrored: bool = False) -> tuple[list[Any], Tensor]:
         """Release the photographs of as many others as `most` releases allow, and tell who is on them."""
         people, rows, counts = self.of_others.unique(return_inverse=True, return_counts=True)
         order = torch.randperm(len(people), generator=torch.Generator().manual_seed(self.seed))
         rows = torch.isin(rows, order[counts[order].cumsum(0) <= most]).nonzero().flatten()
         copies = max(1, min(copies, most // max(1, len(rows))))
-        return self.releases(self.others[rows], OTHERS, copies), self.of_others[rows]
+        made = self.releases(self.others[rows], OTHERS, copies, mirrored=mirrored)
+        return made, self.of_others[rows]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +103,8 @@ def by_values(
 ) -> Compared:
     """Compare releases without a network, read in the way that names the most of the people to learn from.
 
+    Mirror images join the gallery and the others if that names more of the others.
+
     Args:
         gallery: the people.
         ways: to read a release as (N, D) numbers, by their words.
@@ -103,9 +112,16 @@ def by_values(
         outputs: how many different releases there are; None for too many to count.
     """
     known, asked = gallery.releases(gallery.known, GALLERY, copies), [gallery.released]
-    released, others = gallery.learn_from(most=_LEARNED, copies=copies)
-    words, see, model = plda.choose_reading(released, others, ways(gallery))
-    values, probes = torch.stack([see(each) for each in known]), see(gallery.released)
+    released, others = gallery.learn_from(most=_LEARNED, copies=copies, mirrored=gallery.mirrored)
+    plain = released[: len(released) // 2] if gallery.mirrored else released
+    words, see, model = plda.choose_reading(plain, others, ways(gallery))
+    reading, compared = words.removeprefix(", on "), known
+    if gallery.mirrored and model is not None:
+        both = plda.train(torch.stack([see(each) for each in released]), others)
+        if both.held_out > model.held_out:
+            model, reading = both, f"{reading}, mirror images too".removeprefix(", ")
+            compared = gallery.releases(gallery.known, GALLERY, copies, mirrored=True)
+    values, probes = torch.stack([see(each) for each in compared]), see(gallery.released)
     guesses, table = [*reidentify.by_values(values, gallery.names, probes, model)], None
     if 0 < (outputs or 0) <= MOST_OUTPUTS:
         known += gallery.releases(gallery.known, GALLERY, _REDRAWN, first=len(known))
@@ -125,7 +141,7 @@ def by_values(
         guesses=guesses,
         names=gallery.names,
         verify=() if model is None else (verify,),
-        reading=words.removeprefix(", on "),
+        reading=reading,
         learned_from=len(others),
         table=table,
     )
@@ -137,11 +153,9 @@ def by_images(
     """Compare embeddings of what they see with those of clear photographs, or of released ones (adaptive)."""
     config, known, names, landmarks = recognisers.config, gallery.known, gallery.names, gallery.landmarks
     asked, weight, networks = see(gallery.released), 1, {"": static}
-    if adaptive:  # copies without noise are equal: one that counts as often
-        weight = 1 if gallery.noisy else config.copies
-        drawn = [see(each) for each in gallery.releases(known, GALLERY, config.copies)]
-        known, names = torch.cat(drawn), names.repeat(len(drawn))
-        landmarks = None if landmarks is None else landmarks.repeat(len(drawn), 1, 1)
+    if adaptive:
+        known, names, weight = _known(gallery, see, config.copies)
+        landmarks = None if landmarks is None else landmarks.repeat(len(known) // len(landmarks), 1, 1)
     faces, rate = recognisers.find(asked)
     cut, cut_asked = recognisers.cut(known, landmarks), recognisers.cut(asked, faces)
     if adaptive and config.adaptive_steps:
@@ -189,29 +203,17 @@ def by_student(
     same gallery; the scores of its PLDA are added. `encoder`: the network to train; None for the teacher's.
     """
 
-    def shown(release: Any) -> Tensor:
-        images: Tensor = release.images()
+    def seen(number: int) -> Tensor:
+        images: Tensor = gallery.release(gallery.others, OTHERS, _TAUGHT + number).images()
         return images
 
-    student = recognisers.teach(
-        config,
-        gallery.seed,
-        teacher,
-        lambda number: shown(gallery.release(gallery.others, OTHERS, _TAUGHT + number)),
-        encoder=encoder,
-        mirrored=gallery.mirrored,
-    )
-
-    def embed(images: Tensor) -> Tensor:
-        faces = recognisers.frame(images)
-        embedded = student.embed(faces)
-        if not gallery.mirrored:
-            return embedded
-        return functional.normalize(embedded + student.embed(faces.flip(3)), dim=1)
-
-    known = gallery.releases(gallery.known, GALLERY, recognisers.config.copies)
-    names, weight = gallery.names.repeat(len(known)), 1 if gallery.noisy else recognisers.config.copies
-    pair = torch.cat([embed(shown(each)) for each in known]), embed(shown(gallery.released))
+    how: dict[str, Any] = {"encoder": encoder, "mirrored": gallery.mirrored}
+    student = recognisers.teach(config, gallery.seed, teacher, seen, **how)
+    known, names, weight = _known(gallery, lambda release: release.images(), recognisers.config.copies)
+    pair = [
+        student.embed(recognisers.frame(images), mirrored=gallery.mirrored)
+        for images in (known, gallery.released.images())
+    ]
     guesses = [*reidentify.reidentify(pair[0], names, pair[1], weight=weight)]
     for each in values.guesses if values else ():
         if each.classifier.startswith("plda"):
@@ -219,6 +221,13 @@ def by_student(
             guesses.append(Guesses(f"mean, and {each.classifier}", each.identities, total))
     trained = {} if student.trained is None else {"student": student.trained}
     return Compared(guesses=guesses, names=names, verify=(partial(_cosines, *pair),), trained=trained)
+
+
+def _known(gallery: Gallery, see: See, copies: int) -> tuple[Tensor, Tensor, int]:
+    """What is seen of released known photographs, who is on them, and as how many each counts."""
+    drawn = [see(each) for each in gallery.releases(gallery.known, GALLERY, copies)]
+    # Copies without noise are equal: one counts as often.
+    return torch.cat(drawn), gallery.names.repeat(len(drawn)), 1 if gallery.noisy else copies
 
 
 def _cosines(gallery: Tensor, probes: Tensor, rows: Tensor) -> Tensor:

@@ -67,6 +67,7 @@ class AdversaryConfig:
         gallery: photographs of each identity that the adversary has; the paper has 20.
         probes: released photographs of each identity to name; the paper has 10.
         copies: protected copies of each gallery photograph for an adaptive adversary, each with fresh noise.
+        mirrored: whether they try mirror images of photographs; not of characters, which become others.
     """
 
     recogniser: str = "conv4"
@@ -81,6 +82,7 @@ class AdversaryConfig:
     gallery: int = 20
     probes: int = 10
     copies: int = 4
+    mirrored: bool = True
 
     def __post_init__(self) -> None:
         if self.recogniser == "inception-resnet-v1":
@@ -143,12 +145,13 @@ class Recogniser(nn.Module):
         return functional.normalize(embeddings.float(), dim=1)
 
     @torch.no_grad()
-    def embed(self, images: Tensor) -> Tensor:
-        """(N, C, H, W) uint8 -> (N, D) float32 of unit length."""
+    def embed(self, images: Tensor, *, mirrored: bool = False) -> Tensor:
+        """(N, C, H, W) uint8 -> (N, D) float32 of unit length; `mirrored`: of sums with mirror images."""
         self.eval()
         device = device_of(self)
         parts = [self(to_float(to_device(part, device))) for part in images.split(_EMBED_BATCH)]
-        return torch.cat(parts).to(images.device)
+        embedded = torch.cat(parts).to(images.device)
+        return functional.normalize(embedded + self.embed(images.flip(3))) if mirrored else embedded
 
 
 def split_gallery(codes: Tensor, *, gallery: int, probes: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -554,10 +557,7 @@ class Recognisers:
         starts from the teacher's weights, or is `encoder`. `mirrored`: every second pass shows mirror images,
         and the embeddings to give are sums over both.
         """
-        clear = self.frame(self.photographs)
-        embedded = teacher.embed(clear)
-        if mirrored:
-            embedded = functional.normalize(embedded + teacher.embed(clear.flip(3)), dim=1)
+        embedded = teacher.embed(self.frame(self.photographs), mirrored=mirrored)
 
         def faces(number: int) -> Tensor:
             shown = self.frame(seen(number))

@@ -262,7 +262,7 @@ def _list_gaps(results: Results, mine: Sequence[Record], spec: str) -> Iterable[
     yield from ((words, "no record in this study") for kind, words in _RECORDED.items() if kind not in held)
     left_out = results.not_tried_on(spec)
     for name, attack in ATTACKS.items():
-        if name not in {record.cell.attack for record in mine}:
+        if attack.method is not None and name not in {record.cell.attack for record in mine}:
             reason = "the study leaves it out" if name in left_out else "it cannot look at such a release"
             yield f"The {attack.words} ({name})", reason
     curve = results.curves.get(spec)

@@ -292,7 +292,6 @@ class Figures:
 
     def _curve(self, results: Sequence[Any]) -> Curve:
         sizes = [{point.releases: point for point in result.points} for result in results]
-        chance = statistics.fmean(1 / result.panel for result in results)
         made = []
         for size in sizes[0]:
             points = [of_seed[size] for of_seed in sizes if size in of_seed]
@@ -303,6 +302,8 @@ class Figures:
                 join([hits_of_rates(getattr(point, name), point.tries) for point in points], folds=self.folds)
                 for name in ("named", "linked")
             )
+            panels = [point.panel or of.panel for point, of in zip(points, results, strict=True)]
+            chance = statistics.fmean(1 / panel for panel in panels)
             accepted = statistics.fmean(point.accepted for point in points)
             named = estimate_of(hits), hits, chance, max(rates), over_half(rates)
             made.append(Together(size, *named, accepted, estimate_of(linked)))
@@ -378,7 +379,11 @@ class Figures:
         kind, tried = release_kind(protection), self.names_of("attack", protection)
         denoised = "denoised" in self.study["learners"]
         views = {"shape": kind == SHAPE or has_shape(protection), "denoised": denoised}
-        able = [name for name, attack in ATTACKS.items() if kind in attack.releases and protection != "none"]
+        able = [
+            name
+            for name, attack in ATTACKS.items()
+            if kind in attack.releases and attack.method is not None and protection != "none"
+        ]
         return [name for name in able if views.get(ATTACKS[name].view, True) and name not in tried]
 
     def together(

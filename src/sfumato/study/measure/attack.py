@@ -22,6 +22,7 @@ from sfumato.attack.ensemble import (
     Gallery,
     See,
     by_images,
+    by_student,
     by_values,
     by_vectors,
     choose,
@@ -31,14 +32,14 @@ from sfumato.attack.reidentify import Guesses
 from sfumato.attack.sets import Table
 from sfumato.base.proportions import over_people
 from sfumato.errors import ConfigError
-from sfumato.study.cells import Cell, Facts, Kind, Method, method_of
+from sfumato.study.cells import Cell, Facts, Kind, Method, method_of, non_defaults
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab
 from sfumato.study.measure.looks import view_release
 from sfumato.study.vocabulary import ATTACKS, IMAGES, attacks_of, not_taken, release_kind
 
-# Raised when the same adversaries on values, or all together, would find more or less.
-_VALUES, _FUSION = 2, 1
+# Raised when the same adversaries on values, all together, or by a student, would find more or less.
+_VALUES, _FUSION, _STUDENT = 3, 1, 1
 _PAIRS = 20_000_000  # at most this many pairs are verified: more would need gigabytes
 _NUMBERS = 2048  # of an image at most: larger ones as means over squares, which named no fewer people
 _SQUARE = 4  # its means are read as well, for noise on every pixel
@@ -198,21 +199,34 @@ def _compare_images(lab: Lab, cell: Cell) -> Comparison:
         *networks,
         adaptive=words.adaptive,
     )
-    trained = dict(made.trained)
-    if words.view == "restored" and (training := adversaries.undoer(cell).trained) is not None:
-        trained["restorer"] = training
-    told = [
+    return _judge(gallery, truth, made, faces_found=made.faces, trained=_describe(made))
+
+
+def _describe(made: Compared) -> list[Facts]:
+    """The course of each training, as records have it."""
+    return [
         {"network": name, **asdict(each), "curve": [list(point) for point in each.curve]}
-        for name, each in trained.items()
+        for name, each in made.trained.items()
     ]
-    return _judge(gallery, truth, made, faces_found=made.faces, trained=told)
+
+
+def compare_student(lab: Lab, cell: Cell) -> Comparison:
+    """Compares releases by a network that learned to see through the protection; see ensemble.by_student."""
+    gallery, truth = lab.adversaries.gallery(cell)
+    values = by_values(gallery, readings, copies=lab.config.adversary.copies)
+    networks = lab.adversaries.recognisers, lab.adversaries.static(cell.seed)
+    made = by_student(gallery, *networks, lab.config.student, values=values)
+    return _judge(gallery, truth, made, learned_from=len(gallery.others), trained=_describe(made))
+
+
+def _student_settings(lab: Lab, cell: Cell) -> Facts:
+    decided = lab.adversaries.of_clear() | values_settings(lab, cell)
+    return {**decided, "student": non_defaults(lab.config.student), "version": _STUDENT}
 
 
 def _recogniser_settings(lab: Lab, cell: Cell) -> Facts:
     view = ATTACKS[cell.subject].view
     decided = lab.adversaries.settings(lab.config.adversary)
-    if view == "restored":
-        decided |= lab.adversaries.undoing(cell.protection)
     if view == "denoised":
         decided |= lab.training_settings()
     return decided
@@ -221,7 +235,7 @@ def _recogniser_settings(lab: Lab, cell: Cell) -> Facts:
 def values_settings(lab: Lab, cell: Cell) -> Facts:
     """The settings that decide the figures of an attack on values."""
     adversary = lab.config.adversary
-    known = {name: getattr(adversary, name) for name in ("gallery", "probes", "copies")}
+    known = {name: getattr(adversary, name) for name in ("gallery", "probes", "copies", "mirrored")}
     return {"sensitive": lab.adversaries.sensitive, "values": _VALUES, **known}
 
 
@@ -297,6 +311,7 @@ def _measure_fusion(lab: Lab, cell: Cell) -> Facts:
 
 RECOGNISER = _method(_compare_images, _recogniser_settings)
 VALUES = _method(compare_values, values_settings)
+STUDENT = _method(compare_student, _student_settings)
 SORTED = Method(
     values_settings, lambda lab, cell: compare_values(lab, cell, lambda gallery: {"": _sort}).result
 )

@@ -13,7 +13,6 @@ from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.trained import train_few_shot
 from sfumato.study.vocabulary import (
-    ATTACKS,
     IMAGES,
     MEASURES,
     RECONSTRUCTIONS,
@@ -30,21 +29,13 @@ _NUMBERS = 8  # of a code or a feature that are written out
 
 def view_release(lab: Lab, cell: Cell, release: Any, view: str) -> Tensor:
     """(N, C, H, W) uint8 images: a view of a release, by its name in vocabulary.VIEWS."""
-    shown: Tensor
-    match view:
-        case "denoised":
-            model = train_few_shot(lab, cell.protection, cell.seed, "denoised")
-            shown = model.denoise(release.images())
-        case "restored":
-            shown = lab.adversaries.undone(cell, release)
-        case "shape":
-            shown = release.shapes()
-        case _:
-            shown = release.images()
+    shown: Tensor = release.shapes() if view == "shape" else release.images()
+    if view == "denoised":
+        return train_few_shot(lab, cell.protection, cell.seed, "denoised").denoise(shown)
     return shown
 
 
-# How much of an image is left in its release, or in a denoised or restored one
+# How much of an image is left in its release, or in a denoised one
 
 
 def _similarity_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
@@ -58,8 +49,6 @@ def _similarity_settings(lab: Lab, cell: Cell) -> Facts:
         decided |= {"faces": lab.adversaries.of_clear()}
     if view == "denoised":
         decided |= lab.training_settings()
-    elif view == "restored":
-        decided |= lab.adversaries.undoing(cell.protection)
     return decided
 
 
@@ -91,7 +80,7 @@ def compare_images(lab: Lab, cell: Cell, rows: Tensor, shown: Tensor) -> dict[st
     return means
 
 
-# Some test images as they are, as they leave the device, and as they are denoised and restored
+# Some test images as they are, as they leave the device, and as they are denoised
 
 
 def _picture_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
@@ -101,31 +90,21 @@ def _picture_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
 def _picture_settings(lab: Lab, cell: Cell) -> Facts:
     config = lab.config
     views = ["released", "denoised"] if "denoised" in config.learners else ["released"]
-    decided = {"pictures": config.pictures, "views": views, **lab.training_settings()}
-    if _restores(config, cell):
-        decided |= lab.adversaries.undoing(cell.protection)
-    return decided
+    return {"pictures": config.pictures, "views": views, **lab.training_settings()}
 
 
 def _measure_pictures(lab: Lab, cell: Cell) -> Facts:
     config = lab.config
     clean = lab.test.images[lab.some_of_the_test(config.pictures, cell.seed)]
-    views = [*views_of(config, cell.protection), *(["restored"] if _restores(config, cell) else [])]
     release = lab.release(cell, clean)
-    shown = {view: _as_uris(view_release(lab, cell, release, view)) for view in dict.fromkeys(views)}
-    further = {view: shown.get(view) for view in ("denoised", "restored")}
-    return {"original": _as_uris(clean), "released": shown["released"], **further}
+    views = views_of(config, cell.protection)
+    shown = {view: _as_uris(view_release(lab, cell, release, view)) for view in views}
+    return {"original": _as_uris(clean), "denoised": None, **shown}
 
 
 def _as_uris(batch: Tensor) -> list[str]:
     """(N, C, H, W) uint8 images as data: URIs."""
     return ["data:image/png;base64," + base64.b64encode(images.encode(image)).decode() for image in batch]
-
-
-def _restores(config: StudyConfig, cell: Cell) -> bool:
-    """Whether an adversary restores images of this protection."""
-    attacks = config.attacks if config.task.sensitive is not None else []
-    return cell.protection != "none" and any(ATTACKS[name].view == "restored" for name in attacks)
 
 
 # A few test images and their releases by the recommended setting, for the first screen of a report
@@ -196,13 +175,13 @@ def _reconstruction_omissions(config: StudyConfig, spec: str) -> dict[str, tuple
 
 def _reconstruction_settings(lab: Lab, cell: Cell) -> Facts:
     shown = {} if lab.config.pictures else {"shown": 0}
-    return {"measures": lab.config.measures, **shown, **lab.adversaries.undoing(cell.protection)}
+    return {"measures": lab.config.measures, **shown, **lab.adversaries.inverting()}
 
 
 def _measure_reconstruction(lab: Lab, cell: Cell) -> Facts:
     rows = lab.some_of_the_test(_REBUILT, cell.seed)
     clean = lab.test.images[rows]
-    rebuilt = lab.adversaries.undone(cell, lab.release(cell, clean))
+    rebuilt = lab.adversaries.inverter(cell).restore(lab.release(cell, clean).vectors())
     shown = _SHOWN if lab.config.pictures else 0
     return {
         "measures": compare_images(lab, cell, rows, rebuilt),

@@ -230,7 +230,7 @@ def _many(result: Any) -> list[Row]:
             "releases": point.releases,
             "adversary": name,
             "named": share,
-            "guessing": 1 / result.panel,
+            "guessing": 1 / (point.panel or result.panel),
             "people": len(point.named),
             "chosen": point.chosen.count(name),
         }
