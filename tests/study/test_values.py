@@ -15,12 +15,13 @@ from sfumato import data
 from sfumato.attack import ensemble, plda
 from sfumato.attack.ensemble import GALLERY, OTHERS, PROBES
 from sfumato.data.labelled import Label, LabelledImages
+from sfumato.errors import ConfigError
 from sfumato.study import cells as kinds
 from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.choose.figures import classifier_in_words
 from sfumato.study.lab.lab import Lab, Progress
-from sfumato.study.measure import attack
+from sfumato.study.measure import attack, results
 
 SPECS = ["pixelize:cell=4", "gaussian:sigma=40", "dp-pix:cell=4,epsilon=30", "blur:radius=1", "block:share=1"]
 
@@ -218,3 +219,38 @@ def test_of_too_many_training_images_some_people_are_learned_from(
 def test_a_classifier_on_means_is_named_in_words():
     assert classifier_in_words("plda, on 4x4 means") == "PLDA classifier, on 4x4 means"
     assert classifier_in_words("rbf") == "Gaussian-kernel SVM classifier"
+
+
+# Two services that know the same people
+
+
+NOISY = "dp-pix:cell=4,epsilon=1"
+
+
+def joined(directory: Path, first: str, second: str) -> dict[str, float]:
+    study = lab(directory)
+    pair = Cell("joined", first, 0, (("other", second),))
+    result = results.Attack.model_validate(attack.JOINED.measure(study, pair))
+    return {score.classifier: score.top1 for score in result.scores}
+
+
+def test_two_services_with_noise_of_their_own_name_more_than_one(tmp_path: Path):
+    found = joined(tmp_path, NOISY, NOISY)
+    assert found["both"] > max(found["first"], found["second"]) + 0.05
+    assert found["first"] != found["second"]  # other noise
+
+
+def test_a_service_that_tells_nothing_adds_nothing(tmp_path: Path):
+    found = joined(tmp_path, "gaussian:sigma=40", "block:share=1")
+    assert found["second"] == pytest.approx(1 / 20, abs=0.03)
+    assert found["both"] == pytest.approx(found["first"], abs=0.05)
+
+
+def test_pairs_of_a_study_are_cells_and_of_its_own_protections():
+    pairs = [[SPECS[0], SPECS[1]], [SPECS[0], SPECS[0]]]
+    settings = {"data": "faces", "protections": SPECS, "joined": pairs, "attacks": [], "tells": False}
+    cells = [each for each in kinds.cells(grid.parse(settings)) if each.kind == "joined"]
+    assert [[each.protection, each.subject] for each in cells] == pairs
+    for wrong in (["blur:radius=9", SPECS[0]], [SPECS[0]]):
+        with pytest.raises(ConfigError, match="two of none, pixelize:cell=4"):
+            grid.parse({**settings, "joined": [wrong]})

@@ -157,6 +157,8 @@ class StudyConfig:
             label, by the adversaries' training people. What a spec says, as `keep`, goes before.
         artefacts: a folder for trained protections, so that studies share them; null for `models` of the run.
         tells: whether to measure how well releases tell every label of the data set.
+        joined: pairs of protections, of two services that know the same people: adversaries add up scores.
+            Twice the same is one setting at two services, each with its own noise and training.
         log_rank: whether to measure the log-rank privacy of numbers and bits.
         reconstructions: the methods that rebuild images, of "invert-feature".
         seeds: each repeats the whole study; of a study with folds they are the numbers of these.
@@ -185,6 +187,7 @@ class StudyConfig:
     codes: CodeConfig = field(default_factory=lambda: CodeConfig(bits=16))
     artefacts: str | None = None
     tells: bool = True
+    joined: list[list[str]] = field(default_factory=list)
     log_rank: bool = False
     reconstructions: list[str] = field(default_factory=list)
     recommend: Bounds = field(default_factory=Bounds)
@@ -202,6 +205,9 @@ class StudyConfig:
             for word in getattr(self, name):
                 if word not in words:
                     raise ConfigError(f"{name}: no {word!r}: {did_you_mean(word, words)}")
+        for pair in self.joined:
+            if len(pair) != 2 or not {*pair} <= {*self.specs}:
+                raise ConfigError(f"joined: {pair}: two of {', '.join(self.specs)}")
         for word in self.attacks:
             if ATTACKS[word].method is None:
                 raise ConfigError(f"attacks: {word} left: use reidentify-student")

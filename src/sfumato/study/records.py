@@ -35,7 +35,7 @@ _REPEATED = re.compile(r"\((\d+)\)")  # how often, as packed has it
 _MOST_COUNTS = 10_000_000  # of a file, once they are unpacked
 # The keys that distinguish cells of a kind, besides protection and seed.
 _WHICH = {"accuracy": "learner", "attack": "attack", "similarity": "view", "reconstruction": "attack"}
-_WHICH["inference"] = "secret"
+_WHICH |= {"inference": "secret", "joined": "other"}
 
 
 class CellOfRecord(Model):
@@ -47,6 +47,7 @@ class CellOfRecord(Model):
     attack: str | None = None
     view: str | None = None
     secret: str | None = None
+    other: str | None = None
 
     @property
     def which(self) -> tuple[str, ...]:

@@ -309,6 +309,36 @@ def _measure_fusion(lab: Lab, cell: Cell) -> Facts:
     }
 
 
+# Two services
+
+
+def _measure_joined(lab: Lab, cell: Cell) -> Facts:
+    """Looks for everybody by the releases of two services, whose scores on values are added."""
+    adversaries, both = lab.adversaries, {}
+    gallery, truth = adversaries.gallery(cell)
+    again = cell.subject == cell.protection  # the other service has its own noise and its own training
+    other = Cell("joined", cell.subject, cell.seed + again, cell.which)
+    for words, service in (("first", cell), ("second", other)):
+        seen = adversaries.gallery(service)[0]
+        seen = replace(gallery, release=seen.release, noisy=seen.noisy, images=seen.images)
+        both[words] = {
+            f"{words}: {each.classifier}": replace(each, similarities=standardise(each.similarities))
+            for each in by_values(seen, readings, copies=lab.config.adversary.copies).guesses
+        }
+    guesses, members = choose(both["first"] | both["second"], truth, most=MOST)
+    scores = [score(replace(guesses, classifier="both"), truth)]
+    for words, alone in both.items():
+        scores.append(score(replace(choose(alone, truth, most=MOST)[0], classifier=words), truth))
+    return {**_outcome(scores, gallery.names, truth, gallery=len(gallery.known)), "members": list(members)}
+
+
+JOINED = Kind(
+    lambda config, spec, seed: [
+        Cell("joined", spec, seed, (("other", other),)) for first, other in config.joined if first == spec
+    ],
+    lambda lab, cell: {**values_settings(lab, cell), **lab.artefact_digest(cell.subject)},
+    _measure_joined,
+)
 RECOGNISER = _method(_compare_images, _recogniser_settings)
 VALUES = _method(compare_values, values_settings)
 STUDENT = _method(compare_student, _student_settings)

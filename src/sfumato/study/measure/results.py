@@ -324,6 +324,7 @@ class Reconstruction(Model):
 RESULTS: dict[str, type[Model]] = {
     "accuracy": Accuracy,
     "attack": Attack,
+    "joined": Attack,
     "many": Many,
     "log-rank": LogRank,
     "similarity": Similarity,

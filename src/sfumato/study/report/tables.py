@@ -248,7 +248,7 @@ def _flatten_guarantee(result: Any) -> list[Row]:
 
 
 _KINDS = {"privacy": "accuracy", "reidentification": "attack"}  # of the records, unless it is the name
-_CELL = ("protection", "learner", "attack", "view", "seed")
+_CELL = ("protection", "learner", "attack", "view", "other", "seed")
 _GUARANTEE = " guarantee definition value whole_image source"
 
 # Name of a table -> caption, columns in their order, and the function that makes rows of a result.
@@ -269,6 +269,12 @@ _SOURCES: dict[str, tuple[str, str, Callable[[Any], Iterable[Row]]]] = {
         "over people",
         "classifier top1 low high top5 top10 chance identities gallery probes faces_found verification_auc "
         "tar_at_far_1e-2 tar_at_far_1e-3",
+        _scores,
+    ),
+    "joined": (
+        "Re-identification by the releases of two services, scores of adversaries on values added up, and of "
+        "each alone; low and high bound its 95% interval, over people",
+        "classifier top1 low high chance identities gallery probes",
         _scores,
     ),
     "many": (
