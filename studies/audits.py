@@ -29,7 +29,6 @@ SPECS = (
 POLICIES = ("fixed", "automatic", "quantile", "adaclip", "meta-clip")
 COMMANDS = [
     *(f"protection {spec} --trials 200000" for spec in SPECS),
-    *(f"protection {spec} --one-run {runs}" for spec, runs in product(SPECS, (1, 4))),
     *(
         f"training --epsilon {epsilon} --clipping {policy} --runs {runs}"
         for policy, epsilon, runs in product(POLICIES, (1, 9), (1, 4))

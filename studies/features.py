@@ -105,7 +105,7 @@ class Study:
         self.train, self.validation = (self.labelled(loaded.split(each)) for each in ("train", "validation"))
         self._test = loaded.split("test")
         codes = self._test.label("identity").codes
-        self._known, self._asked = reidentify.split_gallery(codes, gallery=10, probes=10, seed=seed)
+        self._known, self._asked = reidentify.split_gallery(codes, known=10, probes=10, seed=seed)
         # A density needs several photographs of a person.
         several = codes[self._known].bincount(minlength=int(codes.max()) + 1) >= DENSE
         self._known, self._asked = (rows[several[codes[rows]]] for rows in (self._known, self._asked))

@@ -25,7 +25,7 @@ from tables import Row, at, column, grouped, half_width, in_words, rows
 
 from sfumato.dp.guarantee import SYMBOLS, round_up
 from sfumato.study import records
-from sfumato.study.choose.results import Results, load
+from sfumato.study.choose.results import Results, load, load_all
 
 ROOT = RESULTS.parents[1]
 DOCS = ROOT / "docs"
@@ -49,6 +49,12 @@ def study(name: str) -> Results:
     return load(RESULTS / f"{name}.jsonl")
 
 
+@cache
+def variants(name: str) -> list[Results]:
+    """A study under studies/results that varies a setting, once for each value."""
+    return load_all(RESULTS / f"{name}.jsonl")
+
+
 def title(studied: Results) -> str:
     """Of its chapter, with the seeds that are measured if there are fewer than the study says."""
     listed, measured = studied.study["seeds"], {record.cell.seed for record in studied.records}
@@ -68,16 +74,16 @@ def claim(shown: bool, caller: Callable[[], str]) -> str:
     return words
 
 
-def percent(share: float, digits: int = 1) -> str:
+def percent(share: float, digits: int = 1, unit: float = 100) -> str:
     """0.0614 -> "6.1"."""
-    return f"{100 * share:.{digits}f}"
+    return f"{unit * share:.{digits}f}"
 
 
-def interval(estimate: Any, digits: int = 1) -> str:
-    """A value and its interval, in %; – if there is none."""
+def interval(estimate: Any, digits: int = 1, unit: float = 100) -> str:
+    """A value and its interval, in % unless another unit is named; – if there is none."""
     if estimate is None:
         return "–"
-    value, low, high = (percent(getattr(estimate, each), digits) for each in ("value", "low", "high"))
+    value, low, high = (percent(getattr(estimate, each), digits, unit) for each in ("value", "low", "high"))
     return f"{value} ({low} to {high})"
 
 
@@ -152,7 +158,7 @@ def environment(values: Mapping[str, Any]) -> Environment:
         autoescape=False,  # the pages are Markdown
     )
     made.filters |= {"percent": percent, "interval": interval, "spread": spread, "mean": statistics.mean}
-    functions = (claim, column, in_short, pivot, rows, study, title, value)
+    functions = (claim, column, in_short, pivot, rows, study, title, value, variants)
     made.globals |= {each.__name__: each for each in functions} | dict(values)
     return made
 

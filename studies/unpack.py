@@ -62,9 +62,9 @@ def lfw(packed: Path, root: Path) -> int:
         {**row, "split": attribute_split_of[person]} for row, person in zip(rows, people, strict=True)
     ]
     write_csv(attributes, root / "attributes.csv")
-    # For the board: 20 images of each who has them, and five of each other who has those, for adversaries and classifiers.
+    # For the board: 20 images of each who has them, and five of each other, for adversaries and, if they have five, classifiers.
     board_split_of = np.where(counts >= 20, "test", np.where(counts >= 5, "train", "")).astype(object)
-    most = {"test": 20, "train": 5, "": 0}
+    most = {"test": 20, "train": 5, "": 5}
     board = [
         {**row, "split": board_split_of[person]}
         for i, (row, person) in enumerate(zip(rows, people, strict=True))

@@ -7,21 +7,20 @@ photographs of the study's other people by `attack.ensemble.by_student`: the stu
 from nothing. Scores, standardised for each probe, are added to each other and to those of PLDA. In SECONDS a processor makes too few
 steps: the settings without a record wait for an accelerator. Those that have one were trained by the script of commit a3ec18f9.
 
-`bits` are log2 of the people minus the cross-entropy of the posterior: its one parameter, a temperature, is chosen on one
-half of the people for the other. Intervals are over people.
+`bits` are those of sfumato.assess.identity; of the records of commit 50577026 the posterior has a temperature alone, and no
+uniform share. Intervals are over people.
 """
 
 from dataclasses import asdict, replace
 from functools import cache
-from math import log
 from pathlib import Path
 from typing import Any
 
 import torch
 from pool import Options, Task, card, options, run
 from torch import Tensor
-from torch.nn import functional
 
+from sfumato.assess import identity
 from sfumato.attack.ensemble import by_student, by_values, standardise
 from sfumato.attack.reidentify import StudentConfig
 from sfumato.base.proportions import over_people
@@ -74,19 +73,10 @@ def lab_of(study: str, given: Options) -> Lab:
 
 
 def bits_of(scores: Tensor, right: Tensor, truth: Tensor) -> dict[str, float]:
-    """log2 N minus the cross-entropy in bits, with half of its 95% interval over people. (m, N), (m,), (m,)."""
-    _, people = truth.unique(return_inverse=True)
-    grid = torch.logspace(-2, 1.5, 60, dtype=torch.float64)
-    each = torch.zeros(len(truth), dtype=torch.float64)
-    for half in (people % 2 == 0, people % 2 == 1):
-        costs = torch.stack([functional.cross_entropy(t * scores[~half], right[~half]) for t in grid])
-        best = grid[costs.argmin()]
-        each[half] = functional.cross_entropy(best * scores[half], right[half], reduction="none")
-    each = (log(scores.shape[1]) - each) / log(2)
-    sums = torch.zeros(int(people.max()) + 1, dtype=torch.float64).index_add(0, people, each)
-    counts, mean = people.bincount(), each.mean()
-    spread = (sums - mean * counts).square().sum() * len(counts) / max(1, len(counts) - 1)
-    return {"mean": round(float(mean), 3), "half_width": round(1.96 * float(spread.sqrt() / counts.sum()), 3)}
+    """Bits of identity, with half of their 95% interval over people. (m, N), (m,), (m,)."""
+    made = identity.by_person([scores], right, truth)
+    mean, low, _ = identity.mean_over_people(made["bits"], truth.unique(return_counts=True)[1].tolist())
+    return {"mean": round(mean, 3), "half_width": round(mean - low, 3)}
 
 
 def judged(scores: Tensor, identities: Tensor, truth: Tensor) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def profiles(*, turned: bool) -> tuple[Gallery, Tensor]:
         left = torch.rand(400, generator=draw) < 0.5
         images[left] = images[left].flip(3)
     images, people = images.clamp(0, 255).to(torch.uint8), codes >= 60
-    known, probes = split_gallery(codes[people], gallery=2, probes=2, seed=0)
+    known, probes = split_gallery(codes[people], known=2, probes=2, seed=0)
     gallery = Gallery(
         known=images[people][known],
         names=codes[people][known],
@@ -149,7 +149,7 @@ def test_mirror_images_help_to_name_people_who_turn_to_either_side():
 
 
 def test_mirror_images_that_help_to_name_nobody_else_are_not_used():
-    gallery, truth = profiles(turned=False)
+    gallery, _ = profiles(turned=False)
     tried, plain = by_vectors_of(gallery), by_vectors_of(replace(gallery, mirrored=False))
     assert tried.reading == ""
     for one, other in zip(tried.guesses, plain.guesses, strict=True):

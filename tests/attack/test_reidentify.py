@@ -37,7 +37,7 @@ def clusters(spread, *, codes=CODES, dimensions=16, seed=0):
     centres = torch.randn(int(places.max()) + 1, dimensions, generator=generator)
     noise = torch.randn(len(codes), dimensions, generator=generator)
     vectors = functional.normalize(centres[places] + spread * noise)
-    gallery, probes = split_gallery(codes, gallery=8, probes=4, seed=0)
+    gallery, probes = split_gallery(codes, known=8, probes=4, seed=0)
     return vectors[gallery], codes[gallery], vectors[probes], codes[probes]
 
 
@@ -171,7 +171,7 @@ def test_values_that_are_all_equal_name_nobody():
     ],
 )
 def test_gallery_and_probes_are_disjoint_and_of_the_sizes_asked_for(codes, gallery, probes, sizes):
-    known, asked = split_gallery(codes, gallery=gallery, probes=probes, seed=1)
+    known, asked = split_gallery(codes, known=gallery, probes=probes, seed=1)
     assert not set(known.tolist()) & set(asked.tolist())
     assert tuple(codes[rows].bincount(minlength=len(sizes[0])).tolist() for rows in (known, asked)) == sizes
 
@@ -189,7 +189,7 @@ def portraits(people, each, *, noise=60):
 def test_training_on_some_people_helps_to_tell_others_apart():
     images, codes = portraits(60, 12, noise=120)
     train, test = codes < 40, codes >= 40
-    gallery, probes = split_gallery(codes[test], gallery=8, probes=4, seed=0)
+    gallery, probes = split_gallery(codes[test], known=8, probes=4, seed=0)
 
     def nearest(config):
         vectors = train_recogniser(lambda _: images[train], codes[train], config).embed(images[test])
@@ -226,7 +226,7 @@ def test_a_seed_repeats_and_moves_no_global_state():
 
 def test_one_identity_is_nothing_to_tell_apart():
     with pytest.raises(DataError, match="two identities with two photographs each"):
-        split_gallery(torch.tensor([0, 0, 0, 1]), gallery=2, probes=1, seed=0)
+        split_gallery(torch.tensor([0, 0, 0, 1]), known=2, probes=1, seed=0)
     with pytest.raises(DataError, match="two identities or more"):
         train_recogniser(lambda _: torch.zeros(2, 1, 16, 16), torch.zeros(2), AdversaryConfig())
 

@@ -65,8 +65,8 @@ def test_figures_are_those_of_the_records(cases):
     assert [risk.releases for risk in named] == [1, 10, 100]
     for risk in named:
         point = points[risk.releases]
-        figures = (point.named.value, point.worst, point.over_half)
-        assert (risk.rate.value, risk.worst, risk.named_often) == figures
+        assert (risk.rate, risk.bits, risk.surest) == (point.named, point.bits, point.surest)
+        assert str(point.had) in risk.adversary
     digests = {record.digest[:12] for record in results.records}
     assert {risk.source for case in cases.values() for risk in case.risks if risk.source in digests}
     assert results.advice.setting.protection == "code:bits=16"
@@ -120,3 +120,54 @@ def test_no_output_calls_anything_anonymous(cases):
 def test_an_audit_without_risks_is_refused():
     with pytest.raises(ConfigError, match="this audit of round 3 measured no risk to report"):
         of_audit(Report(audit="update", subject="round 3", sentence="", findings=()))
+
+
+def test_each_protection_has_its_technique_and_its_formal_model(cases):
+    from sfumato.audits import evidence
+    from sfumato.protect.spec import PROTECTIONS
+
+    known = [row[0] for row in evidence._read("techniques")[1:]]
+    assert sorted(known) == sorted(PROTECTIONS)
+    case = cases["demo", "dp-pix:cell=8,epsilon=3"]
+    proof = next(each for each in make_report(case).findings if each.name == "proof")
+    assert proof.table is not None
+    assert proof.table.rows[0][0] == "dp-pix"
+    assert "noise addition" in proof.table.rows[0][1]
+
+
+def test_emotions_and_special_categories_are_named_with_the_law_and_other_labels_are_not(cases):
+    def restricted(name: str) -> list[tuple[str, ...]]:
+        case = next(case for (study, _), case in cases.items() if study == name)
+        sections = [each for each in make_report(case).findings if each.name == "restricted-uses"]
+        return [row for each in sections if each.table for row in each.table.rows]
+
+    ((label, law),) = restricted("lfw-smile-answer")
+    assert label == "smile"
+    assert "Art. 5(1)(f)" in law
+    assert not restricted("demo")  # hats and identities
+
+
+@pytest.mark.parametrize(
+    ("label", "article"), [("religion", "Art. 9"), ("diagnosis", "Art. 9"), ("Mood", "5(1)(f)")]
+)
+def test_a_label_is_recognised_by_its_stem(label: str, article: str):
+    from sfumato.audits.evidence import _restrict
+
+    assert any(article in law for _, law in _restrict({"target": label}))
+    assert not _restrict({"target": "headwear", "sensitive": "identity"})
+
+
+def test_each_recipient_has_a_column_and_only_those_with_releases_have_their_figures(cases):
+    report = make_report(cases["demo", "code:bits=16"])
+    table = next(each.table for each in report.findings if each.name == "who-could-do-it")
+    assert table is not None
+    assert table.columns[1:] == (
+        "service operator",
+        "thief of the store",
+        "other tenant",
+        "who holds the device",
+    )
+    singling = next(row for row in table.rows if row[0] == "Singling out")
+    assert singling[1] == singling[2] != singling[3]
+    assert "from 100: " in singling[1]
+    assert any("EDPB" in row[0] for row in table.rows)

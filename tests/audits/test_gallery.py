@@ -1,6 +1,5 @@
 """The audit of a gallery: limits in which everything, or nothing, is identified."""
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -39,10 +38,9 @@ def identified(report: Report, question: str, view: str) -> float:
     return finding(report, question).figures[view]["rates"]["0.01"][0]
 
 
-def risks(report: Report, kind: str) -> dict[int, float]:
-    """Among how many people -> the rate."""
-    mine = (risk for risk in report.risks if risk.kind == kind)
-    return {int(re.findall(r"\d+", risk.adversary)[-1]): risk.rate.value for risk in mine}
+def risk_of(report: Report, kind: str) -> float:
+    (mine,) = (risk for risk in report.risks if risk.kind == kind)
+    return mine.rate.value
 
 
 def test_a_prototype_of_one_shot_is_its_photograph():
@@ -53,9 +51,8 @@ def test_a_prototype_of_one_shot_is_its_photograph():
     assert finding(report, "photograph").verdict == "leaks"
     assert report.sentence.startswith("Guard the answers of this gallery as you guard its photographs")
     assert "Enrol more photographs of each class" in as_text(report)
-    linked, isolated = risks(report, "linkability"), risks(report, "singling out")
-    assert linked[10] >= linked[12] > 0.9
-    assert isolated[12] > 0.7
+    assert risk_of(report, "singling out") > 0.9
+    assert risk_of(report, "linkability") > 0.9
 
 
 def test_an_embedding_that_says_nothing_identifies_nobody():
@@ -66,8 +63,7 @@ def test_an_embedding_that_says_nothing_identifies_nobody():
             assert finding(report, question).figures[view]["auc"] == pytest.approx(0.5, abs=0.01)
     assert report.sentence.endswith("Nothing is proved.")
     assert not report.changes
-    assert risks(report, "linkability") == pytest.approx({10: 1 / 10, 12: 1 / 12})
-    assert risks(report, "singling out") == {12: 0}
+    assert risk_of(report, "singling out") == risk_of(report, "linkability") == 0  # all are equally near
 
 
 def test_releases_with_much_noise_of_their_own_hide_what_was_enrolled():

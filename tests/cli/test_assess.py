@@ -51,7 +51,7 @@ def rows(out: str) -> dict[str, list[str]]:
 
 
 def test_a_table_says_how_alike_the_pairs_are_and_every_pair_is_written(command, folders):
-    said = command("assess", "photos", "others", "--out", "res")
+    said = command("assess", "images", "photos", "others", "--out", "res")
     assert said.code == 0
     first, *_, every = said.out.splitlines()
     assert first == "3 pairs of photos and others"
@@ -77,7 +77,7 @@ def test_a_measure_is_called_by_its_network(command, folders, weights):
         return [word for name in names for word in (f"--{name}", f"{weights}/{name}.safetensors")]
 
     lpips = ("--lpips", "alex", *given("heads"), "--backbone", weights / "alex.safetensors")
-    said = command("assess", "photos", "others", *given("squeezenet", "faces"), *lpips)
+    said = command("assess", "images", "photos", "others", *given("squeezenet", "faces"), *lpips)
     assert said.code == 0
     assert {"squeezenet", "lpips", "face-similarity"} <= set(rows(said.out))
     assert "squeezenet: unweighted distance of SqueezeNet 1.0 features, lower is more alike" in said.out
@@ -91,7 +91,7 @@ def test_a_measure_is_called_by_its_network(command, folders, weights):
 
 def test_one_pair_has_a_distance_and_no_frechet_distance(command, tmp_path, weights):
     photos(tmp_path / "photos", 1)
-    said = command("assess", "photos", "photos", "--squeezenet", weights / "squeezenet.safetensors")
+    said = command("assess", "images", "photos", "photos", "--squeezenet", weights / "squeezenet.safetensors")
     assert said.code == 0
     assert rows(said.out)["squeezenet"] == ["1", "0", "-", "0 0"]
     assert said.out.endswith("Fréchet distance of SqueezeNet 1.0 features: of two pairs or more\n")
@@ -99,7 +99,7 @@ def test_one_pair_has_a_distance_and_no_frechet_distance(command, tmp_path, weig
 
 def test_a_pair_that_cannot_be_read_is_told_and_the_exit_code_is_1(command, folders, tmp_path):
     (tmp_path / "others" / "1.png").write_bytes(b"dear diary")
-    said = command("assess", "photos", "others", "--out", "res")
+    said = command("assess", "images", "photos", "others", "--out", "res")
     assert said.code == 1
     assert rows(said.out)["mse"][0] == "2"
     assert said.out.splitlines()[-1].startswith("could not be read: 1 of 3 pairs, such as others/1.png: ")
@@ -113,7 +113,7 @@ def test_a_pair_that_cannot_be_read_is_told_and_the_exit_code_is_1(command, fold
 )
 def test_no_name_breaks_the_table_and_a_long_one_stays_whole(command: Command, tmp_path: Path, name: str):
     images.write(tmp_path / "photos" / f"{name}.png", torch.zeros(3, 12, 12, dtype=torch.uint8))
-    said = command("assess", "photos", "photos")
+    said = command("assess", "images", "photos", "photos")
     assert said.code == 0
     assert "\x1b" not in said.out
     assert list(rows(said.out)) == ["mse", "psnr", "ssim"]
@@ -131,7 +131,7 @@ def test_no_name_breaks_the_table_and_a_long_one_stays_whole(command: Command, t
     ],
 )
 def test_a_mistake_is_answered_in_one_line(command: Command, folders: None, words: str, message: str):
-    check_mistake(command("assess", "photos", "others", *words.split()), message)
+    check_mistake(command("assess", "images", "photos", "others", *words.split()), message)
     assert not Path("photos/res").exists()
 
 
@@ -214,7 +214,7 @@ def test_a_learned_measure_says_with_which_probability_people_recognise(command,
     assert trained == "photos: 8 reconstructions of 4 originals, 4 recognised"
     assert held_out.startswith("on 1 originals held out from training: Brier score 0.")
     assert artefact == "artefact: p.safetensors"
-    table = rows(command("assess", "photos", "others", "--semsim", "p.safetensors").out)
+    table = rows(command("assess", "images", "photos", "others", "--semsim", "p.safetensors").out)
     assert list(table) == ["mse", "psnr", "ssim", "semsim", "recognised"]
     assert 0 < float(table["recognised"][1]) < 1
     assert table["recognised"][3].endswith(table["semsim"][3].split()[-1])  # the nearest is the likeliest

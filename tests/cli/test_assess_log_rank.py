@@ -81,7 +81,7 @@ def test_json_has_every_adversary_and_the_strongest_leaves_least(command: Comman
     assert errors[0] < errors[1]
 
 
-def test_no_adversary_is_below_what_is_proved_of_a_code_and_the_worst_person_is_shown(command, world):
+def test_no_adversary_is_below_what_is_proved_of_a_code_and_the_surest_namings_are_shown(command, world):
     artefact = encoder(world / "code.safetensors", bits=2)
     lines = assessed(command, world, spec=f"code:artefact={artefact}").out.splitlines()
     (row,) = [line for line in lines if "at least" in line and "after" not in line]
@@ -92,7 +92,7 @@ def test_no_adversary_is_below_what_is_proved_of_a_code_and_the_worst_person_is_
     for each in found:
         assert 0 < each["proved"] <= min(adversary["lrp"] for adversary in each["adversaries"].values())
         assert each["proved_of_many"]["exchangeable"] >= each["proved_of_many"]["none"]
-        assert 1 / PEOPLE <= each["named"]["on_average"] <= each["named"]["worst_person"]
+        assert 1 / PEOPLE <= each["named"]["on_average"] <= each["named"]["surest_hundredth"] <= 1
     clear = json.loads(assessed(command, world, "--json", spec=f"code:artefact={artefact}").out)
     assert clear["protections"][0]["named"]["on_average"] <= 4 / PEOPLE
 

@@ -310,8 +310,8 @@ def test_quiet_says_results_and_errors_alone_and_verbose_where_an_error_comes_fr
     command: Command, tmp_path: Path
 ):
     photos(tmp_path / "photos", classes=2, each=3)
-    assert "pairs" in command("assess", "photos/class-0", "photos/class-1").err  # of the progress
-    said = command("-q", "assess", "photos/class-0", "photos/class-1")
+    assert "pairs" in command("assess", "images", "photos/class-0", "photos/class-1").err  # of the progress
+    said = command("-q", "assess", "images", "photos/class-0", "photos/class-1")
     assert (said.code, said.err) == (0, "")
     assert "3 pairs of photos/class-0 and photos/class-1" in said.out
     (tmp_path / "photos" / "class-1" / "blurred.png").write_text("no image")

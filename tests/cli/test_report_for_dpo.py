@@ -41,11 +41,11 @@ def test_a_setting_a_threshold_or_a_risk_that_is_missing_is_named(command):
 
 
 def test_the_proofs_of_a_protection_are_evidence_without_an_adversary(command):
-    options = ("--shape", "1x64x64", "--one-run", "2", "--for", "dpo")
+    options = ("--shape", "1x64x64", "--trials", "10000", "--for", "dpo")
     said = command("audit", "protection", "dp-pix:cell=8,epsilon=0.0005", *options)
     assert "Proved below it, on average over people: singling out from 1 release: at most " in said.out
     assert "Not measured: singling out from 10 releases, from 100 releases; linkability from 1" in said.out
-    nothing = command("audit", "protection", "blur:radius=1", *options[:2], "--trials", "10000", *options[4:])
+    nothing = command("audit", "protection", "blur:radius=1", *options)
     assert nothing.code == 1
     assert "measured no risk to report: leave the option out" in nothing.err
 

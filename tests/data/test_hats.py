@@ -88,7 +88,7 @@ def test_splits_share_neither_people_nor_hats(dressed: LabelledImages):
         assert len(set.union(*members)) == 40
 
 
-def test_the_splits_of_the_table_are_kept_and_photographs_in_none_are_left_out(tmp_path: Path):
+def test_the_splits_of_the_table_are_kept_and_photographs_in_none_wear_a_training_hat_each(tmp_path: Path):
     split = {0: "train", 1: "train", 2: "test", 3: "", 4: "distractors"}
     path = written(tmp_path, persons=5, photographs=6, split=lambda person: split[person])
     data = hats(path, size=16, headwear=9)
@@ -97,8 +97,24 @@ def test_the_splits_of_the_table_are_kept_and_photographs_in_none_are_left_out(t
         "test": {"person-02"},
         "distractors": {"person-04"},
     }
-    assert len(data) == 2 * 6 * 3 + 6 + 6
-    assert len(set(data.label("original").codes.tolist())) == 24
+    assert len(data) == 2 * 6 * 3 + 6 + 6 + 6
+    assert len(set(data.label("original").codes.tolist())) == 30
+    spare = data.rows(torch.arange(48, 54))  # after all others
+    assert values(spare, "identity") == {"person-03"}
+    assert set(spare.classes("headwear").tolist()) <= set(data.split("train").classes("headwear").tolist())
+
+
+def test_further_hats_are_further_pictures_of_test_people_and_change_no_other_image(tmp_path: Path):
+    split = {0: "train", 1: "validation", 2: "test", 3: ""}
+    path = written(tmp_path, persons=4, photographs=6, split=lambda person: split[person])
+    more, plain = (hats(path, size=16, headwear=20, further=further) for further in (3, 0))
+    first = len(plain)
+    assert torch.equal(more.images[:first], plain.images)
+    assert more.splits["further"].tolist() == list(range(first, first + 18))
+    further = more.split("further")
+    assert values(further, "identity") == {"person-02"}
+    assert further.label("original").codes.unique(return_counts=True)[1].tolist() == [3] * 6
+    assert set(further.classes("headwear").tolist()) <= set(more.split("test").classes("headwear").tolist())
 
 
 def test_distractors_wear_hats_of_the_test_split(tmp_path: Path):

@@ -136,8 +136,6 @@ class Model:
         self.seen[image] = self.seen.get(image, False) or printed
         new = (image, one.spec) not in self.left
         copies = {image} if self.mode == "ignore" else self.copies(image)
-        if new and self.mode == "refuse" and {name for name, _ in self.left} & copies - {image}:
-            return False
         before = {person: {pair for pair in self.left if pair[0] in self.of(person)} for person in PEOPLE}
         if one.person is not None:
             self.names.add((image, one.person))
@@ -171,7 +169,7 @@ drawn = st.builds(
     printed=st.booleans(),
 )
 limits = st.tuples(st.sampled_from(BUDGETS), st.sampled_from([None, "", *PEOPLE]))
-modes = st.sampled_from(["charge", "refuse", "ignore"])
+modes = st.sampled_from(["charge", "ignore"])
 # a is known without a fingerprint, and the ledger finds out only now that b is a copy of it.
 FOUND_OUT = [
     ("bits=32", "anna"),
@@ -259,7 +257,7 @@ REFUSALS: list[tuple[str, str | None, list[Charge], Charge, str]] = [
         "named among 1,000 people, by the releases of any year (nothing is assumed of the images)): wait, "
         "release fewer images, choose a code of fewer bits, or raise the budget: `{set} "
         "naming=1.6%,of=1000,per=year,assuming=none --person anna{of}`; more is allowed if you may assume "
-        "more (assuming=shuffled or assuming=exchangeable)",
+        "more (assuming=chain or assuming=shuffled or assuming=exchangeable)",
     ),
     (
         "rho=1e9",
@@ -361,8 +359,9 @@ def fitting(ledger: Ledger, words: str, *, spec: str = "code") -> int:
 
 @pytest.mark.parametrize(
     ("assuming", "count"),
-    # 2^n <= 10; n + 1 <= 10; Σ_k n!/((n-k)! n^k) <= 10, which is 9.93 of 55 and 10.02 of 56.
-    [("", 3), (",assuming=none", 3), (",assuming=shuffled", 9), (",assuming=exchangeable", 55)],
+    # 2^n <= 10; 8.30 of a chain of 4 and 10.04 of 5; n + 1 <= 10;
+    # Σ_k n!/((n-k)! n^k) <= 10, which is 9.93 of 55 and 10.02 of 56.
+    [("", 3), (",assuming=chain", 4), (",assuming=shuffled", 9), (",assuming=exchangeable", 55)],
 )
 @pytest.mark.usefixtures("unlimited")
 def test_as_many_answers_of_one_bit_leave_as_what_is_assumed_of_them_allows(

@@ -105,7 +105,7 @@ def write(path: Path, statement: str) -> None:
         (lambda path: path.write_text("dear diary " * 500), "x.db: file is not a database. Nothing was"),
         (lambda path: path.write_bytes(b""), "is empty: restore the ledger from a copy"),
         (partial(write, statement="create table mail (body text)"), "a database, but not a ledger: name"),
-        (partial(of_version, statement="pragma user_version = 6"), "a ledger of version 6, not 7: use the"),
+        (partial(of_version, statement="pragma user_version = 6"), "a ledger of version 6, not 8: use the"),
         (Path.mkdir, r"cannot be opened for writing \(Is a directory\)"),
     ],
 )

@@ -33,7 +33,7 @@ SMALL_STUDY = {
         **{"way": 3, "shot": 2, "queries": 2, "epochs": 1, "episodes_per_epoch": 2, "denoiser_depth": None},
         **{"validation_way": 3, "validation_shot": 2, "validation_queries": 2, "validation_episodes": 2},
     },
-    "adversary": {"steps": 2, "adaptive_steps": 2, "gallery": 3, "probes": 3, "copies": 1},
+    "adversary": {"steps": 2, "adaptive_steps": 2, "known": 3, "probes": 3, "copies": 1},
     "pictures": 0,
     "tells": False,
 }

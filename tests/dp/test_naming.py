@@ -407,7 +407,8 @@ NOBODY, NOTHING = "nobody, whatever they know, names the", "nothing is proved ab
         (
             [naming(counting(1 / 369, outputs=32).chance, 369)],
             f"after 1 release {NOBODY} right one of 369 equally likely people more than 8.7% of the time"
-            f"{ON_AVERAGE}",
+            f"{ON_AVERAGE[:-1]}, though nobody can be 10% sure of them except with a chance of 86.8% "
+            "among 369)",
         ),
         (
             [naming(0.5, None, releases=1_200)],
@@ -417,7 +418,8 @@ NOBODY, NOTHING = "nobody, whatever they know, names the", "nothing is proved ab
         (
             [naming(1.0, 100), naming(0.5, 1_000), naming(0.0005, 1_000_000)],
             f"after 1 release {NOBODY} right one of 1,000 equally likely people more than 50% of the time, "
-            f"or of 1,000,000 more than 0.05%{ON_AVERAGE}; among 100 people nothing is proved",
+            f"or of 1,000,000 more than 0.05%{ON_AVERAGE[:-1]}, though nobody can be 10% "
+            "sure of them except with a chance of 0.5% among 1,000,000); among 100 people nothing is proved",
         ),
         *(
             [[naming(chance, among)], f"{NOTHING} it shows"]

@@ -99,9 +99,12 @@ def test_the_figures_of_a_year(outputs, releases, shuffled, exchangeable):
 def test_a_hundred_answers_among_1_000_people():
     """1.4% if exchangeable, and 10.1% by shuffling alone; a tenth of each among 10,000."""
     words = naming_words(Counted(2), (3, 8, 8), releases=100, among=(1_000, 10_000))
-    nothing, shuffled, exchangeable = words.split("; after 100 releases nobody, whatever they know, names ")
+    nothing, chain, shuffled, exchangeable = words.split(
+        "; after 100 releases nobody, whatever they know, names "
+    )
     assert nothing == "nothing is proved about who they show unless more is assumed"
     people = "the right one of 1,000 equally likely people more than"
+    assert chain.startswith(f"{people} 13.4% of the time, or of 10,000 more than 1.4% (assumed: given")
     assert shuffled.startswith(
         f"{people} 10.1% of the time, or of 10,000 more than 1.1% (assumed: they leave"
     )
@@ -232,7 +235,7 @@ def of(releases: int, bits: float, **more) -> Proof:
     return Proof(releases=releases, outputs=bits, leakage=bits, **more)
 
 
-@pytest.mark.parametrize("assuming", ["none", "shuffled", "exchangeable"])
+@pytest.mark.parametrize("assuming", ["none", "chain", "shuffled", "exchangeable"])
 def test_factors_of_unlike_releases_multiply(assuming):
     bound = compose(TINY, [of(20, 1), of(3, 2)], assuming=assuming)
     parts = [factor(counting, outputs=m, releases=n, assuming=assuming) for m, n in ((2, 20), (4, 3))]

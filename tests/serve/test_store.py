@@ -647,29 +647,10 @@ def test_the_nearest_are_those_of_an_exhaustive_search_with_an_index_and_without
     for wrong in (np.zeros((2, 3)), np.full((1, D), np.inf), np.zeros(D)):
         with pytest.raises(DataError, match=f"they must be rows of {D} finite numbers"):
             store.nearest("museum", hats.id, wrong, count=1)
-    monkeypatch.setattr(of_store, "MANY", 61)
-    assert not store.index("museum", hats.id)
-    store.enrol("museum", hats.id, "class 60", some(60), by=key)
-    assert store.index("museum", hats.id)
-    assert store.index("museum", hats.id)
-    store.forget_class("museum", hats.id, "class 60", by=key)
-    plans = []
-
-    def explain(connection: Any, cursor: Any, statement: str, values: Any, *_: object) -> None:
-        if "<->" in statement:
-            plans.append(str(connection.connection.execute(f"explain {statement}", values).fetchall()))
-
-    event.listen(store._engine, "before_cursor_execute", explain)
-    check()
-    assert len(plans) == 6
-    assert all(f"Index Scan using hnsw_{hats.id}" in plan for plan in plans)
-    store.delete_classifier("museum", hats.id, by=key)
-    assert run(store, "select 1 from pg_class where relname = :name", name=f"hnsw_{hats.id}") == []
 
 
 @SQLITE
 def test_sqlite_searches_no_vectors_and_says_what_does(store: Store):
-    assert not store.index("museum", "any")
     with pytest.raises(ConflictError, match="a gallery of more than 1 GiB needs a store in PostgreSQL"):
         store.nearest("museum", "any", np.zeros((1, D)), count=1)
 

@@ -20,7 +20,7 @@ from sfumato.study.choose.results import Results
 from sfumato.study.measure import looks
 from sfumato.study.measure.results import CANDIDATES
 from sfumato.study.records import Record, parse
-from sfumato.study.vocabulary import IMAGES, release_kind
+from sfumato.study.vocabulary import IMAGES, VIEWS, release_kind
 
 # How much of the picture each setting hides, from 0 to 1: of the task, of the secret from a static
 # adversary, and from an adaptive one. No claim is made that real numbers look like this.
@@ -93,7 +93,7 @@ def study(*, log_rank: bool = False, reconstructions: Sequence[str] = (), **chan
         "recommend": {"reidentification_at_most": 0.1},
         "seeds": [0],
         "training": {"encoder": "conv4", "learning_rate": 0.001, "patience": None},
-        "adversary": {"steps": 1000, "gallery": 20, "probes": 10, "copies": 4},
+        "adversary": {"steps": 1000, "known": 20, "probes": 10, "copies": 4},
         "versions": {"sfumato": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
     }
     made |= changes
@@ -122,7 +122,8 @@ def study(*, log_rank: bool = False, reconstructions: Sequence[str] = (), **chan
 def _of_left(made: dict[str, Any], spec: str) -> list[Cell]:
     """The cells that kept records have of adversaries who left: attacks, and the view that they had."""
     left = [grid.ATTACKS[name] for name in made["attacks"] if grid.ATTACKS[name].method is None]
-    fitting = [each for each in left if release_kind(spec) in each.releases and spec != "none"]
+    taken = [each for each in left if release_kind(spec) in VIEWS[each.view].releases and spec != "none"]
+    fitting = [each for each in taken if each.adaptive or release_kind(spec) in IMAGES]
     views = [("similarity", ("view", view)) for view in dict.fromkeys(each.view for each in fitting)]
     cells = [*(("attack", ("attack", each.name)) for each in fitting), *views]
     return [Cell(kind, spec, seed, (which,)) for kind, which in cells for seed in made["seeds"]]
@@ -131,7 +132,7 @@ def _of_left(made: dict[str, Any], spec: str) -> list[Cell]:
 def full_study(**changes: Any) -> dict[str, Any]:
     """study.json of a run with all adversaries, also those who left, with a face network."""
     task = {**study()["task"], "other_shots": [1], "classes": None}
-    adversary = {"recogniser": "mobile-face-net", "steps": 0, "gallery": 20, "probes": 10, "copies": 4}
+    adversary = {"recogniser": "mobile-face-net", "steps": 0, "known": 20, "probes": 10, "copies": 4}
     return study(**{"task": task, "attacks": list(grid.ATTACKS), "adversary": adversary, **changes})
 
 
@@ -426,13 +427,11 @@ def _pictures(of: dict[str, Any], protection: str, seed: int) -> dict[str, Any]:
     hidden = HIDDEN[protection][1]
     clear = protection == "none"
     denoised = not clear and "denoised" in of["learners"]
-    restored = not clear and any("restored" in name and "adaptive" not in name for name in of["attacks"])
-    shown = {"original": 0.0, "released": hidden, "denoised": hidden / 2, "restored": hidden / 3}
+    shown = {"original": 0.0, "released": hidden, "denoised": hidden / 2}
     result: dict[str, Any] = {
         view: [_face(number, share) for number in range(3)] for view, share in shown.items()
     }
     result |= {} if denoised else {"denoised": None}
-    result |= {} if restored else {"restored": None}
     return record("pictures", protection, result, seed=seed)
 
 

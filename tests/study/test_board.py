@@ -131,7 +131,7 @@ def test_a_row_has_the_figures_of_its_records(tmp_path):
     tasks = {name: round(made.value, 9) for name, made in row.tasks.items()}
     assert tasks == {"expression": 0.7, "glasses": 0.8}
     assert {count: round(made.value, 9) for count, made in row.named.items()} == {1: 0.4, 10: 0.4, 100: 0.4}
-    assert (row.candidates, row.worst, row.strongest.top1.value) == (25, 0.4, 0.6)
+    assert (row.had.people, row.surest, row.strongest.top1.value) == (25, None, 0.6)
     assert (row.proof, row.bytes, row.milliseconds, row.seconds) == ("", 3072, 0.5, 16.0)
 
 

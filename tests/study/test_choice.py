@@ -164,16 +164,6 @@ def test_a_setting_that_is_not_complete_beats_nobody_and_is_on_no_frontier():
     assert [each.complete for each in Results(study, records).settings] == [False, True, False]
 
 
-def test_only_the_adversaries_that_are_asked_for_count_and_on_clear_images_the_static_one():
-    study = small_study("blur:radius=3")
-    records = [*CLEAR, *found("blur:radius=3", 0.9, 0.1, 0.3)]
-    clear, blurred = Results(study, records).against(["reidentify-adaptive"])
-    assert [risk.attack for risk in clear.risks] == ["reidentify-static"]
-    assert [risk.attack for risk in blurred.risks] == ["reidentify-adaptive"]
-    assert clear.risk is not None
-    assert clear.risk.top1.value == 0.68
-
-
 def test_a_seed_that_chose_another_reading_changes_nothing_and_every_adversary_has_an_upper_end():
     study = small_study("blur:radius=3", seeds=[0, 1, 2])
     records = [

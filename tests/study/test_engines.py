@@ -38,7 +38,7 @@ SETTINGS = {
     "attacks": ["reidentify-static"],
     "measures": ["mse"],
     "training": few_shot_settings(2, 1, 2, validation_episodes=4),
-    "adversary": {"steps": 2, "adaptive_steps": 0, "batch": 8, "gallery": 3, "probes": 2, "copies": 1},
+    "adversary": {"steps": 2, "adaptive_steps": 0, "batch": 8, "known": 3, "probes": 2, "copies": 1},
 }
 
 

@@ -94,7 +94,7 @@ def test_where_nobody_fuses_nothing_is_kept(tmp_path: Path):
     assert kept(tmp_path) == []
 
 
-@pytest.mark.parametrize(("change", "repeated"), [({"gallery": 3}, True), ({"steps": 3}, True), ({}, False)])
+@pytest.mark.parametrize(("change", "repeated"), [({"known": 3}, True), ({"steps": 3}, True), ({}, False)])
 def test_all_that_decides_one_attack_decides_all_together(
     tmp_path: Path, change: dict[str, int], repeated: bool
 ):

@@ -51,7 +51,7 @@ def test_every_part_can_be_set(tmp_path: Path):
         measures: [mse]
         training: {way: 4, denoiser_depth: null, learning_rate: 0.01}
         classifier: {network: conv4, epochs: 3}
-        adversary: {steps: 7, gallery: 3}
+        adversary: {steps: 7, known: 3}
         recommend: {reidentification_at_most: 0.25}
         seeds: [3, 1]
         pictures: 0
@@ -63,7 +63,7 @@ def test_every_part_can_be_set(tmp_path: Path):
     assert chosen == (["denoised", "clean"], ["reidentify-adaptive"], ["mse"])
     assert config.training == FewShotConfig(way=4, denoiser_depth=None, learning_rate=0.01)
     assert config.classifier == ClassifierConfig(network="conv4", epochs=3)
-    assert (config.adversary.steps, config.adversary.gallery) == (7, 3)
+    assert (config.adversary.steps, config.adversary.known) == (7, 3)
     assert config.recommend.reidentification_at_most == 0.25
     assert (config.seeds, config.pictures) == ([3, 1], 0)
 

@@ -1,6 +1,5 @@
 """How often people were named, and how sure that is: person by person."""
 
-from itertools import combinations
 from types import SimpleNamespace as Of
 from typing import Any
 
@@ -91,21 +90,6 @@ def test_whole_percents_are_no_lower(share: float, percents: float):
 
 
 @settings(deadline=None)
-@given(
-    probes=st.lists(st.integers(1, 9), min_size=1, max_size=7),
-    outputs=st.integers(1, 8),
-    folds=st.integers(1, 2),
-)
-def test_counting_allows_the_best_choice_of_as_many_people_as_outputs(
-    probes: list[int], outputs: int, folds: int
-):
-    """By enumeration: whoever answers one person for each output is right on the probes of these people."""
-    size = min(len(probes), outputs * folds)
-    best = max(sum(chosen) for chosen in combinations(probes, size)) / sum(probes)
-    made = Hits((0.0,) * len(probes), tuple(map(float, probes)), seeds=1, folds=folds)
-    assert made.by_counting(outputs) == pytest.approx(best)
-
-
 # From records
 
 

@@ -22,7 +22,7 @@ SPECS = ["mask:keep=0.1", "feature:variant=simple,noise=0,30", "code:bits=3"]
 def study(**changes: Any) -> grid.StudyConfig:
     settings = {**KNOWN, **ALONE, "protections": SPECS, "learners": [], "measures": [], "log_rank": True}
     settings["features"] = {**KNOWN["features"], "dimension": 4}
-    return grid.parse({**settings, "adversary": {**KNOWN["adversary"], "gallery": 3, "probes": 3}, **changes})
+    return grid.parse({**settings, "adversary": {**KNOWN["adversary"], "known": 3, "probes": 3}, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +58,8 @@ def test_a_code_has_a_rank_and_no_accuracy_of_its_own_and_a_mask_is_left_out(dir
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"task": {"target": "expression"}}, "log_rank: sensitive=None, gallery=3: name the label"),
-        ({"adversary": {"gallery": 1}}, "log_rank: sensitive=identity, gallery=1: .* at least 2 photographs"),
+        ({"task": {"target": "expression"}}, "log_rank: sensitive=None, known=3: name the label"),
+        ({"adversary": {"known": 1}}, "log_rank: sensitive=identity, known=1: .* at least 2 photographs"),
     ],
 )
 def test_ranks_need_people_with_photographs(changes: dict[str, Any], message: str):

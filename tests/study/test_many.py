@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 import synthetic
 import torch
 from tests.study.test_recommend import CLEAR, found, small_study
@@ -15,6 +16,7 @@ from sfumato.base.proportions import over_people
 from sfumato.errors import ConfigError
 from sfumato.study import grid
 from sfumato.study.cells import Cell
+from sfumato.study.choose import figures
 from sfumato.study.choose.figures import Estimate
 from sfumato.study.choose.recommend import Recommendation
 from sfumato.study.choose.results import Results
@@ -57,6 +59,9 @@ def test_noisy_releases_tell_more_the_more_there_are(tmp_path: Path):
     assert shares == sorted(shares)
     assert shares[0] > 2 / result.panel
     assert (result.panel, result.able, result.enough[100]) == (20, 40, 0)
+    assert (result.known, result.others) == (12, 40)
+    bits = [sum(point.bits) / len(point.bits) for point in result.points]
+    assert 0 < bits[0] < bits[1] < bits[2] <= np.log2(20)
 
 
 def test_black_images_name_nobody(tmp_path: Path):
@@ -64,6 +69,8 @@ def test_black_images_name_nobody(tmp_path: Path):
     for point in result.points:
         assert [*point.named, *point.linked] == pytest.approx([1 / result.panel] * 40, abs=1e-4)
         assert point.accepted == 0
+        assert point.bits == pytest.approx([0] * 40)
+        assert sum(point.surest) / sum(point.surest_of) == pytest.approx(1 / result.panel, abs=1e-3)
 
 
 def test_numbers_that_few_have_pictures_for_are_measured_on_them_and_by_further_pictures(tmp_path: Path):
@@ -109,7 +116,27 @@ def test_the_interval_is_that_of_resampling_people():
     assert (measured.named.low, measured.named.high) == pytest.approx(
         np.quantile(draws, (0.025, 0.975)), abs=0.02
     )
-    assert (measured.worst, measured.over_half, measured.chance) == (0.9, 1 / 8, 1 / 20)
+    assert measured.chance == 1 / 20
+    assert (measured.bits, measured.surest, measured.had.known) == (None, None, None)  # of an older record
+
+
+def test_bits_of_several_seeds_are_means_over_people_and_the_surest_namings_are_counted_together():
+    told = [
+        {"bits": [1.0, 2.0, 3.0, 4.0], "surest": [1, 0, 0, 0], "surest_of": [1, 1, 0, 0]},
+        {"bits": [3.0, 2.0, 1.0, 4.0], "surest": [1, 1, 0, 0], "surest_of": [1, 1, 0, 0]},
+    ]
+    records = []
+    for seed, believed in enumerate(told):
+        made = synthetic.many(BLUR, {1: [0.5] * 4}, seed=seed, known=7, others=30)
+        made["result"]["points"][0] |= believed
+        records += synthetic.typed([made])
+    (point,) = Results(study(BLUR, seeds=[0, 1]), records).curves[BLUR].points
+    assert (point.bits.value, point.surest.value) == (2.5, 3 / 4)
+    expected = scipy.stats.t.interval(0.95, 3, 2.5, scipy.stats.sem([2, 2, 2, 4]))
+    assert (point.bits.low, point.bits.high) == pytest.approx(expected)
+    assert str(point.had) == "2 people, 7 known photographs of each, 30 others to learn from, 1 release"
+    assert figures.until_one_in(2**20, replace(point.bits, low=2.0, high=4.0)) == "5 to 10"
+    assert figures.until_one_in(2**20, replace(point.bits, low=-0.1, high=4.0)) == "5 to ∞"
 
 
 def test_over_seeds_it_is_the_mean_of_the_numbers_that_all_seeds_have():
@@ -141,9 +168,10 @@ def test_what_is_sent_is_recommended_if_many_releases_name_few():
     assert not advice.by_table
     (words,) = [line for line in advice.sentences if line.startswith("Adversaries name")]
     assert words.startswith(
-        "Adversaries name 5.0% from 1, 5.0% from 10 and 5.0% from 100 releases of a person among 40 ("
+        "Adversaries name 5.0% from 1, 5.0% from 10 and 5.0% from 100 releases of a person among 40 people, "
+        "100 releases ("
     )
-    assert "guessing 2.5%; the most named person 10.0%; 0.0% of people in over half of the tries)." in words
+    assert "guessing 2.5%)." in words
 
 
 def test_what_names_many_after_many_releases_is_not_recommended():

@@ -21,7 +21,7 @@ STUDY = {
     "training": {"epochs": 1, "episodes_per_epoch": 2, "validation_episodes": 2},
     "board": True,
     "measures": [],
-    "adversary": {"steps": 2, "adaptive_steps": 2, "gallery": 3, "probes": 3, "copies": 1},
+    "adversary": {"steps": 2, "adaptive_steps": 2, "known": 3, "probes": 3, "copies": 1},
     "recommend": {"reidentification_at_most": 0.5},
 }
 

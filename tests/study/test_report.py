@@ -452,13 +452,10 @@ def test_a_protection_looks_alike_in_every_study():
     assert len(set(own.values())) == 4
 
 
-def test_every_learner_and_kind_of_adversary_differs_in_line_or_fill():
-    for entries in (
-        [each.look for each in vocabulary.LEARNERS.values()],
-        [*vocabulary.ADVERSARY_LOOKS.values()],
-    ):
-        assert len({(str(look.line), look.fill) for look in entries}) == len(entries)
-        assert len({(look.colour, look.marker) for look in entries}) == 1
+def test_every_learner_differs_in_line_or_fill():
+    entries = [each.look for each in vocabulary.LEARNERS.values()]
+    assert len({(str(look.line), look.fill) for look in entries}) == len(entries)
+    assert len({(look.colour, look.marker) for look in entries}) == 1
 
 
 def test_every_attack_has_short_words_of_its_own():
@@ -470,22 +467,6 @@ def test_every_attack_has_short_words_of_its_own():
 
 
 # Restored pictures, operations, and the rest of a whole run of today
-
-
-def test_restored_pictures_stand_beside_the_denoised_ones_where_recorded(page):
-    study = synthetic.full_study(protections=["none", "blur:radius=1"])
-    records = synthetic.records(study)
-    full = page_of(study, records)
-    assert full.table("Table of pictures")[0] == ["setting", "original", "released", "denoised", "restored"]
-    (found,) = [
-        one["result"]["restored"]
-        for one in records
-        if one["kind"] == "pictures" and one["cell"]["protection"] == "blur:radius=1"
-    ]
-    shown = [one["src"] for one in full.all("img") if "restored by an adversary" in (one["alt"] or "")]
-    assert shown == found
-    assert "as an adversary restores them" in full.text
-    assert page.table("Table of pictures")[0] == ["setting", "original", "released", "denoised"]
 
 
 # Ordinary classifiers, and meta-learning
@@ -807,34 +788,25 @@ def test_without_a_secret_there_is_accuracy_and_no_risk():
     assert "strongest" not in page.text
 
 
-def test_where_the_secret_is_the_task_static_and_adaptive_are_apart():
+def test_where_the_secret_is_the_task_the_page_says_that_the_task_bounds_the_adversary():
     task = {**synthetic.study()["task"], "target": "identity", "secret_is_task": True}
     page = rendered(**small(task=task))
-    assert "Against static adversaries" in page.text
-    assert "Against adaptive adversaries" in page.text
+    assert "bounds an adaptive adversary’s success from below" in page.text
     assert "No recommendation" in page.text
 
 
-def test_where_the_secret_is_the_task_each_kind_counts_with_its_strongest_adversary():
-    task = {**synthetic.study()["task"], "target": "identity", "secret_is_task": True}
-    study = synthetic.full_study(task=task, protections=["none", "block"])
-    values = [(0.11, 0.32), (0.12, 0.31), (0.13, 0.3), *[(0.2,)] * 5]  # a block has no shape
-    records = [synthetic.accuracy("none", "clean", 0.9), synthetic.accuracy("block", "protected", 0.8)]
-    records.append(synthetic.attack("none", "reidentify-static", 0.6))
-    views = [
-        [name for name, attack in vocabulary.ATTACKS.items() if attack.view == view]
-        for view in vocabulary.VIEWS
-    ]
-    for attacks, of_view in zip(views, values, strict=True):
-        for attack, value in zip(attacks, of_view, strict=True):
-            records.append(synthetic.attack("block", attack, value))
-    page = page_of(study, records)
-    rows = page.table("Table of settings")
-    assert rows[0] == ["setting", "best accuracy", "strongest static", "strongest adaptive", "learner"]
-    assert rows[1][2:4] == ["60.0% 55.6–64.2", "–"]
-    assert rows[2][2:4] == ["13.0% 10.3–16.2", "32.0% 28.1–36.2"]
-    for value in ("13.0%", "32.0%"):  # in the words of one chart each
-        assert " ".join(page.charts).count(f"block: accuracy 80.0%, re-identification {value}") == 1
+def test_a_naming_stands_beside_its_means_its_bits_and_how_sure_it_is():
+    attack = synthetic.attack("blur:radius=1", "reidentify-adaptive", 0.3)
+    attack["result"] |= {"others": 1915, "bits": [2.0, 3.0] * 250, "surest": [1, 1, 1, 0] + [0] * 496}
+    attack["result"]["surest_of"] = [1] * 4 + [0] * 496
+    study = synthetic.full_study(protections=["none", "blur:radius=1"])
+    page = page_of(study, [synthetic.accuracy("blur:radius=1", "protected", 0.8), attack])
+    header, *rows = page.table("Table of settings")
+    cells = dict(zip(header, rows[-1], strict=True))
+    assert cells["bits of identity"] == "2.50 2.46–2.54"
+    assert cells["right of the surest 1%"].startswith("75.0% ")
+    assert cells["releases until one in a million"] == "8"  # 19.93 / 2.5
+    assert "50 people, 20 known photographs of each, 1,915 others to learn from, 1 release" in page.text
 
 
 def test_several_seeds_give_means_with_their_spread():
@@ -1008,7 +980,7 @@ TELLS = '{"kind": "tells", "cell": {"protection": "none", "seed": 0}, "seconds":
         ),
         (
             '{"kind": "pictures", "cell": {"protection": "none", "seed": 0}, "seconds": 1, "result": '
-            '{"original": [], "released": [], "denoised": null, "restored": ["a.png"]}}',
+            '{"original": [], "released": [], "denoised": ["a.png"]}}',
             "a picture is not a PNG data: URI",
         ),
         (TELLS % "{}", "result.labels is missing"),

@@ -1,5 +1,6 @@
 """The adversaries on values in a study: what they read of a release, and that they find what is there."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,12 @@ from sfumato import data
 from sfumato.attack import ensemble, plda
 from sfumato.attack.ensemble import GALLERY, OTHERS, PROBES
 from sfumato.data.labelled import Label, LabelledImages
-from sfumato.errors import ConfigError
 from sfumato.study import cells as kinds
 from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.choose.figures import classifier_in_words
 from sfumato.study.lab.lab import Lab, Progress
-from sfumato.study.measure import attack, results
+from sfumato.study.measure import attack
 
 SPECS = ["pixelize:cell=4", "gaussian:sigma=40", "dp-pix:cell=4,epsilon=30", "blur:radius=1", "block:share=1"]
 
@@ -50,7 +50,7 @@ def lab(directory: Path, loaded: LabelledImages | None = None, **adversary: int)
         "protections": SPECS,
         "learners": ["protected"],
         "training": {**EPISODE, **{f"validation_{name}": size for name, size in EPISODE.items()}},
-        "adversary": {"gallery": 4, "probes": 4, "copies": 2, **adversary},
+        "adversary": {"known": 4, "probes": 4, "copies": 2, **adversary},
     }
     return Lab(grid.parse(settings), loaded or portraits(), directory, Progress())
 
@@ -128,7 +128,7 @@ def test_plda_written_anew_by_scipy_gives_the_same_figure_on_the_same_releases(
 
 def test_the_machine_of_scikit_learn_gives_the_same_figure_on_the_same_releases(tmp_path: Path):
     study = lab(tmp_path, portraits(120))
-    spec = "dp-pix:cell=4,epsilon=1"
+    spec = "dp-pix:cell=4,epsilon=0.5"
     _, _, known, who, asked, truth = seen(study, spec)
     flat = known.reshape(-1, known.shape[2])
     machine = SVC(C=10, gamma=1 / np.median(pdist(flat, "sqeuclidean"))).fit(flat, np.tile(who, 2))
@@ -185,6 +185,42 @@ def test_of_two_readings_that_is_used_by_which_people_are_named_who_were_held_ou
     assert model is not None
 
 
+def everybody() -> LabelledImages:
+    """Portraits of 40 people: 16 train, 4 validate, 16 are tested, and 4 are in no split."""
+    data = portraits()
+    codes, rows = data.label("identity").codes, torch.arange(len(data))
+    parts = {"train": codes < 16, "validation": (codes >= 16) & (codes < 20), "test": codes >= 24}
+    return replace(data, splits={name: rows[part] for name, part in parts.items()})
+
+
+def test_all_people_who_are_not_looked_for_teach_an_adversary_or_as_many_as_are_asked_for(tmp_path: Path):
+    every, ten = (lab(tmp_path, everybody(), **own).adversaries.others for own in ({}, {"others": 10}))
+    assert every.classes("identity").tolist() == list(range(24))
+    assert len(ten.classes("identity")) == 10
+    fewer = lab(tmp_path, everybody(), others=6).adversaries.others.classes("identity")
+    assert set(fewer.tolist()) < set(ten.classes("identity").tolist())  # a curve adds people
+    result = measure(lab(tmp_path, everybody(), others=10), cell(SPECS[0]))
+    assert (result["others"], result["gallery"], result["identities"]) == (10, 64, 16)
+
+
+def test_who_is_for_adversaries_alone_changes_their_records_and_no_others(tmp_path: Path):
+    whole = everybody()
+    without = replace(
+        whole.rows(torch.cat([*whole.splits.values()]).sort().values),
+        splits={
+            "train": torch.arange(128),
+            "validation": torch.arange(128, 160),
+            "test": torch.arange(160, 288),
+        },
+    )
+    cells = Cell("accuracy", SPECS[0], 0, (("learner", "protected"),)), cell(SPECS[0])
+    same = [
+        kinds.digest(lab(tmp_path, whole), each) == kinds.digest(lab(tmp_path, without), each)
+        for each in cells
+    ]
+    assert same == [True, False]
+
+
 def test_the_figures_repeat(tmp_path: Path):
     one, two = (measure(lab(tmp_path), cell(SPECS[2])) for _ in range(2))
     assert one == two
@@ -193,7 +229,7 @@ def test_the_figures_repeat(tmp_path: Path):
 @pytest.mark.parametrize(
     ("change", "repeated"),
     [
-        ({"gallery": 3}, True),
+        ({"known": 3}, True),
         ({"probes": 3}, True),
         ({"copies": 3}, True),
         ({"steps": 3}, False),
@@ -219,38 +255,3 @@ def test_of_too_many_training_images_some_people_are_learned_from(
 def test_a_classifier_on_means_is_named_in_words():
     assert classifier_in_words("plda, on 4x4 means") == "PLDA classifier, on 4x4 means"
     assert classifier_in_words("rbf") == "Gaussian-kernel SVM classifier"
-
-
-# Two services that know the same people
-
-
-NOISY = "dp-pix:cell=4,epsilon=1"
-
-
-def joined(directory: Path, first: str, second: str) -> dict[str, float]:
-    study = lab(directory)
-    pair = Cell("joined", first, 0, (("other", second),))
-    result = results.Attack.model_validate(attack.JOINED.measure(study, pair))
-    return {score.classifier: score.top1 for score in result.scores}
-
-
-def test_two_services_with_noise_of_their_own_name_more_than_one(tmp_path: Path):
-    found = joined(tmp_path, NOISY, NOISY)
-    assert found["both"] > max(found["first"], found["second"]) + 0.05
-    assert found["first"] != found["second"]  # other noise
-
-
-def test_a_service_that_tells_nothing_adds_nothing(tmp_path: Path):
-    found = joined(tmp_path, "gaussian:sigma=40", "block:share=1")
-    assert found["second"] == pytest.approx(1 / 20, abs=0.03)
-    assert found["both"] == pytest.approx(found["first"], abs=0.05)
-
-
-def test_pairs_of_a_study_are_cells_and_of_its_own_protections():
-    pairs = [[SPECS[0], SPECS[1]], [SPECS[0], SPECS[0]]]
-    settings = {"data": "faces", "protections": SPECS, "joined": pairs, "attacks": [], "tells": False}
-    cells = [each for each in kinds.cells(grid.parse(settings)) if each.kind == "joined"]
-    assert [[each.protection, each.subject] for each in cells] == pairs
-    for wrong in (["blur:radius=9", SPECS[0]], [SPECS[0]]):
-        with pytest.raises(ConfigError, match="two of none, pixelize:cell=4"):
-            grid.parse({**settings, "joined": [wrong]})

@@ -28,7 +28,6 @@ BEYOND = (1, 5, 10)  # values of k for which a result reports how many are not a
 
 _CELLS = 1 << 18  # kernels evaluated at a time: 2 MB, the cache of a core
 _ROWS = 256  # test features at a time, at most
-_ABSENT = -1e300  # the logarithm of an absent kernel; an infinity would give 0 * inf in a product
 _FLOOR = 1e-6  # share of a feature's variance: the least of any direction
 
 
@@ -247,18 +246,8 @@ def nearest_neighbour_error(
 ) -> float:
     """Return how often the nearest whitened training feature is of another identity. See judge_features."""
     train, test, _, _ = _whiten(train_features, train_identities, test_features)
-    kernels = torch.cat([train, -train.square().sum(1, keepdim=True) / 2], dim=1).T.contiguous()
-    points = torch.cat([test, torch.ones(len(test), 1)], dim=1)
-    wrong = 0
-    for part, truth in zip(points.split(_ROWS), test_identities.split(_ROWS), strict=True):
-        best = torch.full((len(part),), -math.inf, dtype=torch.float64)
-        nearest = torch.zeros(len(part), dtype=torch.int64)
-        for start in range(0, len(train), _CELLS // _ROWS):
-            values, places = (part @ kernels[:, start : start + _CELLS // _ROWS]).max(1)
-            nearest = torch.where(values > best, places + start, nearest)
-            best = torch.maximum(best, values)
-        wrong += int((train_identities[nearest] != truth).sum())
-    return wrong / len(points)
+    nearest = torch.cat([torch.cdist(part, train).argmin(1) for part in test.split(_ROWS)])
+    return (train_identities[nearest] != test_identities).double().mean().item()
 
 
 @dataclass(frozen=True)
@@ -394,27 +383,10 @@ def _log_densities(points: Tensor, kernels: Tensor, codes: Tensor, counts: Tenso
 
     `codes`: (N,), the column of each kernel. `counts`: (c,), the number of kernels of each column.
     """
-    c, most = len(counts), int(counts.max())
-    rows = max(1, min(_ROWS, (1 << 21) // c, _CELLS // most))
-    order = codes.argsort(stable=True)
-    starts = counts.cumsum(0) - counts
-    blocks: list[tuple[Tensor, Tensor]] = []  # columns (b,), kernels (D, k * b): image by image
-    # Columns with similar numbers of images are grouped, so that little is padded.
-    for columns in counts.argsort(stable=True).split(max(1, _CELLS // (rows * most))):
-        k = int(counts[columns].max())
-        image = torch.arange(k)[:, None]
-        there = image < counts[columns]  # (k, b)
-        block = kernels[order[(starts[columns] + image).where(there, 0)]]  # (k, b, D)
-        block[~there] = 0
-        block[..., -2][~there] = _ABSENT
-        blocks.append((columns, block.flatten(0, 1).T.contiguous()))
-    room = torch.empty(rows * max(block.shape[1] for _, block in blocks), dtype=torch.float64)
-    for part in points.split(rows):
-        found = torch.empty(len(part), c, dtype=torch.float64)
-        for columns, block in blocks:
-            # Memory is reused: allocating it again costs more than the arithmetic.
-            flat = room[: len(part) * block.shape[1]].view(len(part), -1)
-            logs = torch.mm(part, block, out=flat).view(len(part), -1, len(columns))  # (m, k, b)
-            highest = logs.amax(1)
-            found[:, columns] = logs.sub_(highest[:, None]).exp_().sum(1).log_().add_(highest)
+    kernels, starts = kernels[codes.argsort(stable=True)].T.contiguous(), (counts.cumsum(0) - counts).numpy()
+    for part in points.split(max(1, min(_ROWS, _CELLS // len(codes)))):
+        logs = (part @ kernels).numpy()  # (m, N), the kernels of an identity side by side
+        highest = np.maximum.reduceat(logs, starts, axis=1)
+        np.exp(np.subtract(logs, highest.repeat(counts, axis=1), out=logs), out=logs)
+        found = torch.from_numpy(np.log(np.add.reduceat(logs, starts, axis=1)) + highest)
         yield found.sub_(found.logsumexp(1, keepdim=True))

@@ -53,14 +53,11 @@ class Gallery:
     def releases(
         self, photographs: Tensor, stream: int, copies: int, *, first: int = 0, mirrored: bool = False
     ) -> list[Any]:
-        """Release photographs, from the number `first` to `copies`; once if all would be equal.
-
-        Their mirror images are released as often, after them, if `mirrored`.
-        """
+        """Release photographs, from `first` to `copies`, once if all are equal; and then mirror images."""
         numbers = range(first, copies if self.noisy else 1)
         made = [self.release(photographs, stream, number) for number in numbers]
-        images = photographs.flip(3) if mirrored else photographs[:0]
-        return made + [self.release(images, stream, _MIRRORED + number) for number in numbers if mirrored]
+        turned = [_MIRRORED + number for number in numbers if mirrored]
+        return made + [self.release(photographs.flip(3), stream, number) for number in turned]
 
     def learn_from(self, *, most: int, copies: int, mirrored: bool = False) -> tuple[list[Any], Tensor]:
         """Release the photographs of as many others as `most` releases allow, and tell who is on them."""
@@ -83,6 +80,7 @@ class Compared:
     trained: dict[str, Training] = field(default_factory=dict)  # by the words of the network
     reading: str = ""  # how a release was read, as "2x2 means"
     learned_from: int = 0  # releases of others
+    others: int = 0  # people who are on these, or on the photographs of `trained`
     table: Table | None = None  # exact, for few outputs; the last guesses are its own
 
 
@@ -103,7 +101,7 @@ def by_values(
 ) -> Compared:
     """Compare releases without a network, read in the way that names the most of the people to learn from.
 
-    Mirror images join the gallery and the others if that names more of the others.
+    Mirror images join them and the gallery if that names more.
 
     Args:
         gallery: the people.
@@ -143,6 +141,7 @@ def by_values(
         verify=() if model is None else (verify,),
         reading=reading,
         learned_from=len(others),
+        others=0 if model is None else len(others.unique()),
         table=table,
     )
 
@@ -185,6 +184,7 @@ def by_images(
         verify=tuple(partial(_cosines, *pair) for pair in embedded.values()),
         faces=rate,
         trained={f"recogniser{words}": each.trained for words, each in networks.items() if each.trained},
+        others=len(gallery.of_others.unique()) if any(each.trained for each in networks.values()) else 0,
     )
 
 
@@ -194,13 +194,11 @@ def by_student(
     teacher: Recogniser,
     config: StudentConfig,
     *,
-    values: Compared | None = None,
     encoder: nn.Module | None = None,
 ) -> Compared:
     """Compare releases with released photographs, by a network taught to see a face through the protection.
 
-    It learns from other people's photographs, see Recognisers.teach. `values`: what `by_values` made of the
-    same gallery; the scores of its PLDA are added. `encoder`: the network to train; None for the teacher's.
+    It learns from other people's photographs, see Recognisers.teach, by `encoder`; None for the teacher's.
     """
 
     def seen(number: int) -> Tensor:
@@ -215,18 +213,14 @@ def by_student(
         for images in (known, gallery.released.images())
     ]
     guesses = [*reidentify.reidentify(pair[0], names, pair[1], weight=weight)]
-    for each in values.guesses if values else ():
-        if each.classifier.startswith("plda"):
-            total = standardise(guesses[2].similarities) + standardise(each.similarities)
-            guesses.append(Guesses(f"mean, and {each.classifier}", each.identities, total))
-    trained = {} if student.trained is None else {"student": student.trained}
-    return Compared(guesses=guesses, names=names, verify=(partial(_cosines, *pair),), trained=trained)
+    trained = {"student": student.trained} if student.trained else {}
+    others, verify = len(recognisers.people.unique()), (partial(_cosines, *pair),)
+    return Compared(guesses=guesses, names=names, verify=verify, trained=trained, others=others)
 
 
 def _known(gallery: Gallery, see: See, copies: int) -> tuple[Tensor, Tensor, int]:
-    """What is seen of released known photographs, who is on them, and as how many each counts."""
+    """What is seen of released known photographs, who is on them, and as how many, if equal, each counts."""
     drawn = [see(each) for each in gallery.releases(gallery.known, GALLERY, copies)]
-    # Copies without noise are equal: one counts as often.
     return torch.cat(drawn), gallery.names.repeat(len(drawn)), 1 if gallery.noisy else copies
 
 

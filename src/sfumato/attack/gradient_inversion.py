@@ -279,7 +279,6 @@ class Objective:
 
 
 def _distance(gradient: Tensor, target: Tensor, weights: Tensor | None, objective: str) -> Tensor:
-    """Measure the distance of two gradients, (P,) each."""
     if objective == "squared":
         squares = (gradient - target).square()
         return (squares if weights is None else weights * squares).sum()

@@ -26,17 +26,13 @@ from sfumato.networks.weights import initial_weights
 _BATCH = 64  # releases at once, in use
 _VALIDATED = 64  # photographs of held-out people that decide when to stop
 
-Progress = Callable[[int, int], None]
-
 
 @dataclass(frozen=True, kw_only=True)
 class InversionConfig:
     """The strength of the adversary.
 
     Attributes:
-        steps: of training, at most; it ends when the validation stops improving, see attack.saturation.
-        batch: features a step.
-        learning_rate: of Adam, falling to 0 at the end.
+        steps, batch, learning_rate: see reidentify.AdversaryConfig.
         width: of the decoder, see UpConvolutional.
     """
 
@@ -95,7 +91,7 @@ def train_inverter(
     *,
     people: Tensor | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Callable[[int, int], None] | None = None,
     device: torch.device | None = None,
 ) -> Inverter:
     """Train a decoder of features, by mean squared error, on images of other people.

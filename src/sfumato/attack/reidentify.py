@@ -64,7 +64,8 @@ class AdversaryConfig:
             used as well, with classifiers adapted by a protected gallery. 0 for that one alone.
         batch: images a step.
         learning_rate: of Adam, falling to 0 at the end.
-        gallery: photographs of each identity that the adversary has; the paper has 20.
+        others: other people to learn from, at most; None for all of the data.
+        known: photographs of each identity that the adversary has, at most; the paper has 20.
         probes: released photographs of each identity to name; the paper has 10.
         copies: protected copies of each gallery photograph for an adaptive adversary, each with fresh noise.
         mirrored: whether they try mirror images of photographs; not of characters, which become others.
@@ -79,17 +80,13 @@ class AdversaryConfig:
     adaptive_steps: int = 500
     batch: int = 128
     learning_rate: float = 2e-3
-    gallery: int = 20
+    others: int | None = None
+    known: int = 20
     probes: int = 10
     copies: int = 4
     mirrored: bool = True
 
     def __post_init__(self) -> None:
-        if self.recogniser == "inception-resnet-v1":
-            raise ConfigError(
-                "recogniser=inception-resnet-v1 left: use mobile-face-net; second=dlib compares faces by a "
-                "further public network"
-            )
         choices = {"recogniser": RECOGNISERS, "start": ("drawn", "random"), "second": ("dlib",)}
         for name, known in choices.items():
             given = getattr(self, name)
@@ -105,7 +102,8 @@ class AdversaryConfig:
                 f"recogniser={self.recogniser}: second={self.second}: it gets faces that a detector found: "
                 f"add it to one of {', '.join(FACE_NETWORKS)}"
             )
-        least = {"adaptive_steps": 0, "batch": 1, "gallery": 1, "probes": 1, "copies": 1}
+        least = {"adaptive_steps": 0, "batch": 1, "known": 1, "probes": 1, "copies": 1}
+        least |= {} if self.others is None else {"others": 2}
         check_bounds(self, "learning_rate", steps=0 if faces else 1, **least)
 
 
@@ -115,9 +113,7 @@ class StudentConfig:
 
     Attributes:
         minutes: the budget. What a budget ended depends on the machine, and is a lower bound.
-        steps: at most; it ends when the validation stops improving, see attack.saturation.
-        batch: releases a step.
-        learning_rate: of Adam, falling to 0 at the end.
+        steps, batch, learning_rate: see AdversaryConfig.
     """
 
     minutes: float = 5.0
@@ -154,24 +150,24 @@ class Recogniser(nn.Module):
         return functional.normalize(embedded + self.embed(images.flip(3))) if mirrored else embedded
 
 
-def split_gallery(codes: Tensor, *, gallery: int, probes: int, seed: int) -> tuple[Tensor, Tensor]:
+def split_gallery(codes: Tensor, *, known: int, probes: int, seed: int) -> tuple[Tensor, Tensor]:
     """Split photographs into rows of the adversary's gallery and of probes, (n,) and (m,) int64, by a seed.
 
     The numbers are for each identity; with fewer photographs each side gets its share; one is left out.
     """
     generator = torch.Generator().manual_seed(seed)
-    known, asked = [], []
+    first, asked = [], []
     for code in codes.unique().tolist():
         rows = (codes == code).nonzero().flatten()
         if len(rows) < 2:
             continue
         rows = rows[torch.randperm(len(rows), generator=generator)]
-        held = min(gallery, max(1, len(rows) * gallery // (gallery + probes)))
-        known.append(rows[:held])
+        held = min(known, max(1, len(rows) * known // (known + probes)))
+        first.append(rows[:held])
         asked.append(rows[held : held + probes])
-    if len(known) < 2:
+    if len(first) < 2:
         raise DataError("re-identification needs two identities with two photographs each: add photographs")
-    return torch.cat(known), torch.cat(asked)
+    return torch.cat(first), torch.cat(asked)
 
 
 def train_recogniser(

@@ -3,8 +3,8 @@
 An adversary who stops early flatters the protection. The learning rate stays constant until the validation
 figure of held-out people stops rising, and then falls to 0 while training continues for half as long again
 (Hägele et al. 2024, Sec. 3: as good as a cosine of the same length, which need not be known in advance). If
-the ceiling comes first, the rate falls in its last third, and the result is a lower bound. So it is if a
-budget of minutes ends first; then it also depends on the machine.
+the ceiling or a budget of minutes comes first, the rate falls in its last third, and the result is a lower
+bound; one that minutes ended depends on the machine.
 """
 
 import math
@@ -72,8 +72,7 @@ def train(
     Guarantees: no more steps than the ceiling; the final weights are those of the best validation.
 
     `loss` maps a step, from 0, to the loss of the model on a batch; `beside`: further parameters to train.
-    `ceiling`: the most steps; all of them without validation, if nobody could be held out, and with time.
-    `minutes`: after two thirds of them the rate falls.
+    `ceiling`: the most steps; all of them without validation, if nobody could be held out and time allows.
     """
     parameters = [*model.parameters(), *beside]
     optimiser = torch.optim.Adam(parameters, lr=learning_rate, fused=fuses(parameters))

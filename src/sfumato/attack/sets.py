@@ -34,6 +34,7 @@ _FEW = 80  # of a release at most, for models: principal components of others'
 _PRIOR = 20.0  # releases that the common distribution weighs in a table, next to those of a person
 _ROGUE = 100.0  # times the median deviation, from which a number hides the others
 _OWN = 1.0  # vectors of others that the variance of a number weighs, next to a person's own
+_SAMPLED = 4_000  # sets of which the scores are kept
 _FALSE_ALARMS, _COMPARED = 0.01, 200_000  # and pairs of two people that set its threshold
 
 Scores = Callable[[int], np.ndarray]  # n -> (B, P, G, P), how well each set of n fits each person
@@ -74,6 +75,9 @@ class Point:
     accepted: float  # the share of sets accepted as the right person's, if 1 in 100 of others is too
     equal_error: float  # the share of right persons refused at the threshold that accepts as many others
     linked: np.ndarray  # as `named`, with n in the gallery, too, by who learns from others of their service
+    scores: tuple[np.ndarray, ...]  # (m, P) of some sets and the people of a panel, by those who are chosen
+    right: np.ndarray  # (m,) int64, the column of the right person
+    shown: np.ndarray  # (m,) int64, the number of that person in `people`
 
     @property
     def by_adversary(self) -> dict[str, float]:
@@ -88,6 +92,8 @@ class Curve:
     points: tuple[Point, ...]  # by rising n, of the same people
     panel: int  # the number of people in a panel: guessing is right in 1/panel
     pictures: int  # of each person
+    known: int  # of these, in a gallery
+    others: int  # people to learn from
 
 
 def pictures_for(releases: int) -> int:
@@ -168,7 +174,7 @@ def curve(
             namers[name] = linker(shown.gallery)
             linkers[name] = linker, shown.gallery
     points = tuple(_point(each, namers, linkers, who, half, looked_for) for each in sizes)
-    return Curve(points, panel, known + probes)
+    return Curve(points, panel, known + probes, known, len(np.unique(of_others)))
 
 
 def few(values: ArrayLike, others: ArrayLike, *, most: int = _FEW) -> tuple[np.ndarray, np.ndarray]:
@@ -236,7 +242,6 @@ def _point(
     half: np.ndarray,
     codes: np.ndarray,
 ) -> Point:
-    """Measure all adversaries on sets of a size."""
     fits = {name: scores(size) for name, scores in namers.items()}
     counts = np.bincount(who.ravel(), minlength=len(codes))
     there = counts > 0
@@ -257,6 +262,8 @@ def _point(
     linked, _ = _state(links, counts[there], half[there])
     verified = {name: _verify(fits[name]) for name in set(chosen)}
     stated = [(*verified[name], half[who] != side) for side, name in enumerate(chosen)]
+    members, tries = who.shape[1], fits[chosen[0]].shape[2]
+    some = np.linspace(0, who.size * tries - 1, min(_SAMPLED, who.size * tries)).astype(np.int64)
     return Point(
         releases=size,
         people=codes[there],
@@ -268,6 +275,9 @@ def _point(
         accepted=float(np.mean([accepted[other].mean() for accepted, _, other in stated])),
         equal_error=float(np.mean([equal_error for _, equal_error, _ in stated])),
         linked=linked,
+        scores=tuple(fits[name].reshape(-1, members)[some] for name in dict.fromkeys(chosen)),
+        right=some // tries % members,
+        shown=(there.cumsum() - 1)[who].ravel()[some // tries],
     )
 
 

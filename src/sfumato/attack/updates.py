@@ -469,7 +469,6 @@ def _decay(coefficients: tuple[float, float], weight: Tensor) -> Tensor:
 
 
 def _outside(columns: Tensor, values: Tensor) -> float:
-    """Compute the norm of what orthonormal columns do not span."""
     return float((values - columns @ (columns.T @ values)).norm())
 
 

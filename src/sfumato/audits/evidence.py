@@ -5,6 +5,7 @@ It states figures and their limits. Whether they are low enough is a legal quest
 
 import csv
 import hashlib
+import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple, get_args
 
-from sfumato.audits.findings import Finding, Kind, Report, Risk, Table, Verdict, interval, worst_of
+from sfumato.audits.findings import Finding, Kind, Report, Risk, Table, Verdict, interval
 from sfumato.base.proportions import over_people
 from sfumato.dp.guarantee import round_up
 from sfumato.errors import ConfigError
@@ -31,7 +32,7 @@ THRESHOLD = 0.09
 RELEASES = (1, 10, 100)  # of one person, of which each risk is wanted
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
-_CLAUSES = Path(__file__).parent / "templates" / "clauses.csv"  # questions of regulators, in our words
+_TEMPLATES = Path(__file__).parent / "templates"
 _SUMMARY: dict[Verdict, str] = {  # the worst first
     "above": "Above it for at least one adversary",
     "not shown": "Not shown to be below it",
@@ -39,37 +40,9 @@ _SUMMARY: dict[Verdict, str] = {  # the worst first
     "bounded": "Proved below it, on average over people",
     "not measured": "Not measured",
 }
-_UNTESTED = (
-    ("People who know the person, or have other photographs of them", "needs people: sfumato annotate"),
-    ("Times, places, devices and accounts that travel with a release", "depends on the service"),
-    ("Searches of the internet and inquiries", "no public source is asked"),
-)
 _TRUSTED = "Nobody is trusted but the device that holds the originals."
-_LIMITS = (
-    "An adversary whom nobody has thought of yet may find more, up to the proof.",
-    "The figures hold for these people, these images and these adversaries; other data give others.",
-    "The worst of many people is partly bad luck: with few tries for each person it looks too high.",
-)
 _FALSE_ALARMS, _ACCEPTED = 0.01, "tar_at_far_1e-2"  # at which pairs and sets are accepted as one person's
 _ANY = (1, 1, 1)  # a shape, on which no recorded bound depends
-_RECORDED = {
-    "attack": "Naming from one release",
-    "many": "Naming and linking from many releases",
-    "tells": "Inference of every label of the data",
-    "inference": "Inference of attributes that must stay hidden",
-    "reconstruction": "Reconstruction of the original image",
-    "proved": "Proof",
-}
-_INTRUDER = (
-    "The recipient, or anybody who copies releases. They know the protection, its settings and files. They "
-    "hold named photographs or releases of the people they look for, and of others to learn from. With "
-    "several releases they know that these show one person."
-)
-_BY_TABLE = (
-    "The study recommends this release only if the device looks queries up in an answer table: then they "
-    "never leave, and the figures hold for the few images that are enrolled. All figures here are for "
-    "releases that are sent."
-)
 _Pairs = tuple[tuple[str, str], ...]
 
 
@@ -81,6 +54,8 @@ class Case:
     roles: _Pairs  # who takes part, and the knowledge of each
     risks: tuple[Risk, ...]
     proof: str  # a sentence
+    restricted: _Pairs = ()  # labels that law restricts, and how
+    technique: Sequence[str] = ()  # of the protection, and its formal model; see techniques.csv
     utility: _Pairs = ()  # who uses the releases, and how often they are right
     untested: _Pairs = ()  # parts that were not tested, and why
     origin: _Pairs  # commands that make the report again, and digests of files and records by their names
@@ -134,16 +109,20 @@ def read_case(results: Results, path: Path, *, protection: str | None, threshold
     )
     file = path / "study.json" if path.is_dir() else path
     options = f"--protection {quote(spec)} --threshold {threshold:g}"
-    used = [record for record in mine if record.kind in (*_RECORDED, "accuracy")]
+    used = [record for record in mine if record.kind in (*_words("records"), "accuracy")]
     return Case(
         subject=f"Releases by {spec}, in the study “{study['title']}”",
         roles=(
             ("Device", "Holds the original images, protects each and sends the release. Trusted."),
             ("Release", " ".join(what_leaves(spec)) or spec),
             ("Recipient", f"A service that learns {study['task']['target']}. It sees every release."),
-            ("Intruder", _INTRUDER),
+            ("Intruder", _words("roles")["Intruder"]),
             ("Tested on", tested),
-            *([("Condition", _BY_TABLE)] if advice.by_table and spec == recommended else []),
+            *(
+                [("Condition", _words("roles")["Condition"])]
+                if advice.by_table and spec == recommended
+                else []
+            ),
         ),
         risks=(
             *_of_many(results, mine, proof, spec),
@@ -151,6 +130,8 @@ def read_case(results: Results, path: Path, *, protection: str | None, threshold
             *_of_labels(results, mine, people),
         ),
         proof=describe_proof(proof),
+        restricted=_restrict(study["task"]),
+        technique=next((row for row in _read("techniques") if row[0] == re.split("[:@]", spec)[0]), ()),
         utility=_utility(results, spec),
         untested=tuple(_list_gaps(results, mine, spec)),
         origin=(
@@ -198,13 +179,11 @@ def _of_many(results: Results, mine: Sequence[Record], proof: Proved | None, spe
         panel, chance, secret = round(1 / point.chance), point.chance, results.study["task"]["sensitive"]
         chosen = " or ".join(dict.fromkeys(name for each in points for name in each.chosen))
         known: dict[str, Any] = {"people": len(point.hits.probes), "source": _source(mine, "many")}
-        worst = worst_of([rate for each in points for rate in each.named])
-        worst["proved"] = _bound(proof, chance, n)
-        words = f"adversary who knows earlier releases of {panel} people at a time ({chosen})"
-        yield Risk("singling out", secret, n, words, point.named, chance, **known, **worst)
-        worst = worst_of([rate for each in points for rate in each.linked])
+        sure = {"bits": point.bits, "surest": point.surest, "proved": _bound(proof, chance, n)}
+        words = f"adversary who knows earlier releases ({chosen}; {point.had})"
+        yield Risk("singling out", secret, n, words, point.named, chance, **known, **sure)
         words = f"adversary who links the labels of two services, {panel} people at a time"
-        yield Risk("linkability", secret, n, words, point.linked, chance, **known, **worst)
+        yield Risk("linkability", secret, n, words, point.linked, chance, **known)
         yield _accepts(secret, n, point.accepted, "adversary who accepts a set", **known)
 
 
@@ -213,20 +192,21 @@ def _of_one(results: Results, mine: Sequence[Record], proof: Proved | None, spec
     for (protection, name), risk in {**results.risks, **results.inferences}.items():
         if protection != spec:
             continue
-        record, rates = "inference" if risk.infers else "attack", risk.strongest.rates
-        known: dict[str, Any] = {"people": len(rates), "source": _source(mine, record, name)}
-        known |= worst_of(rates)
+        record, people = "inference" if risk.infers else "attack", len(risk.strongest.probes)
+        known: dict[str, Any] = {"people": people, "source": _source(mine, record, name)}
         if risk.infers:
             yield Risk("inference", name, 1, risk.adversary, risk.top1, risk.chance, **known)
             continue
         secret, bound = results.study["task"]["sensitive"], _bound(proof, risk.chance, 1)
-        yield Risk("singling out", secret, 1, risk.adversary, risk.top1, risk.chance, proved=bound, **known)
+        known |= {"proved": bound, "bits": risk.bits, "surest": risk.surest}
+        words = risk.adversary if risk.had is None else f"{risk.adversary} ({risk.had})"
+        yield Risk("singling out", secret, 1, words, risk.top1, risk.chance, **known)
         found = [each.result for each in mine if each.kind == record and name in each.cell.which]
         accepted = [getattr(result, _ACCEPTED, None) for result in found]
         if None not in accepted:
             share = statistics.fmean(rate or 0.0 for rate in accepted)
             words = f"{ATTACKS[name].words}, who accepts a photograph and a release"
-            yield _accepts(secret, 1, share, words, people=known["people"], source=known["source"])
+            yield _accepts(secret, 1, share, words, people=people, source=known["source"])
 
 
 def _of_labels(results: Results, mine: Sequence[Record], people: int | None) -> Iterable[Risk]:
@@ -244,7 +224,6 @@ def _of_labels(results: Results, mine: Sequence[Record], people: int | None) -> 
 
 
 def _utility(results: Results, spec: str) -> tuple[tuple[str, str], ...]:
-    """The accuracy of each learner, between clear images and guessing."""
     sources = ((f"{results.study['task']['target']} from releases", spec), ("from clear images", "none"))
     rows = [
         (f"{words}, {learner_in_words(learner)}", interval(rate))
@@ -257,9 +236,10 @@ def _utility(results: Results, spec: str) -> tuple[tuple[str, str], ...]:
 
 
 def _list_gaps(results: Results, mine: Sequence[Record], spec: str) -> Iterable[tuple[str, str]]:
-    """The kinds of records, adversaries and cells that the study lacks, and why."""
     held = {record.kind for record in mine}
-    yield from ((words, "no record in this study") for kind, words in _RECORDED.items() if kind not in held)
+    yield from (
+        (words, "no record in this study") for kind, words in _words("records").items() if kind not in held
+    )
     left_out = results.not_tried_on(spec)
     for name, attack in ATTACKS.items():
         if attack.method is not None and name not in {record.cell.attack for record in mine}:
@@ -298,28 +278,61 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
     }
     missing = [key for key, each in judged.items() if each.verdict == "not measured"]
     gaps = [(f"{kind.capitalize()} from {_count(n)}", "no figure") for kind, n in missing]
-    with _CLAUSES.open(encoding="utf-8", newline="") as file:
-        heading, *clauses = csv.reader(file)
+    heading, *clauses = _read("clauses")
     use = "The use that is left of the releases." if case.utility else "It was not measured."
     ask = "The questions are in our words. The table finds figures; it claims no conformity."
     repeat = "Repeat it when the protection, the data or the known attacks change."
-    untested = (*gaps, *case.untested, *_UNTESTED)
+    untested = (*gaps, *case.untested, *_words("untested").items())
     sentence = (
-        f"The threshold is {100 * threshold:g}%. {_summarise(judged)} This report states figures and "
+        f"The threshold is {100 * threshold:g}%, for averages over people: the largest risk is beside them. "
+        f"{_summarise(judged)} This report states figures and "
         "gives no legal opinion: the controller decides if the releases are still personal data."
     )
+    law = [_section("Restricted uses", "Ask a lawyer first.", ("label", "law"), case.restricted)]
     findings = (
+        *(law if case.restricted else []),
         _section("Recipient and intruder", _TRUSTED, ("who", "role and knowledge"), case.roles),
+        _list_recipients(judged),
         _show_all(case.risks, judged),
         *(_find(kind, case.risks, judged, threshold) for kind in _KINDS),
-        _section("Proof", case.proof),
+        _section("Proof", case.proof, _read("techniques")[0], [case.technique] if case.technique else []),
         _section("Utility", use, ("who uses them", "right, with the interval"), case.utility),
         _section("Not tested", "A risk that was not tested may be large.", ("part", "reason"), untested),
         _section("Which figure answers which question", ask, heading, clauses),
         _section("How to repeat it", repeat, ("part", "command or SHA-256"), case.origin),
     )
-    more: dict[str, Any] = {"findings": findings, "limits": _LIMITS, "risks": case.risks}
+    more: dict[str, Any] = {
+        "findings": findings,
+        "limits": (*_words("limits").values(),),
+        "risks": case.risks,
+    }
     return Report(audit="evidence", subject=case.subject, sentence=sentence, **more)
+
+
+def _read(name: str) -> list[list[str]]:
+    """The rows of a table beside the templates, its heading first."""
+    with (_TEMPLATES / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))
+
+
+def _words(part: str) -> dict[str, str]:
+    """The texts of one part of the report."""
+    return {key: words for about, key, words in _read("words") if about == part}
+
+
+def _restrict(task: Mapping[str, Any]) -> _Pairs:
+    """The labels that a study predicts or hides and that law restricts, and how."""
+    labels = [each for each in (task["target"], task.get("sensitive"), *task.get("attributes", ())) if each]
+    return tuple((each, law) for each in labels for rule, law in _read("restricted") if re.search(rule, each))
+
+
+def _list_recipients(judged: "_Judged") -> Finding:
+    """What each recipient holds, and the figures of those who have releases."""
+    heading, *rows = _read("recipients")
+    for kind in _KINDS:
+        known = [f"from {n}: {each.figure or each.verdict}" for n in RELEASES if (each := judged[kind, n])]
+        rows.append([kind.capitalize(), *["; ".join(known)] * 2, "no release reaches them", "certain"])
+    return _section("Who could do it", "Figures are for those who have releases.", heading, rows)
 
 
 def _section(
@@ -368,15 +381,14 @@ def _summarise(judged: _Judged) -> str:
 
 
 def _show_all(risks: Sequence[Risk], judged: _Judged) -> Finding:
-    """One cell for each risk and number of releases."""
     rows = []
     for kind in _KINDS:
-        worst = [risk.worst for risk in risks if risk.kind == kind and risk.worst is not None]
+        sure = [risk.surest.value for risk in risks if risk.kind == kind and risk.surest is not None]
         of_kind = (judged[kind, n] for n in RELEASES)
         cells = (f"{each.verdict}: {each.figure}".removesuffix(": ") for each in of_kind)
-        rows.append((kind, *cells, _show(percent, max(worst, default=None))))
+        rows.append((kind, *cells, _show(percent, max(sure, default=None))))
     sentence = "The highest figure of all adversaries; for inference the share beyond guessing."
-    columns = ("risk", *(f"from {_count(n)}" for n in RELEASES), "worst person")
+    columns = ("risk", *(f"from {_count(n)}" for n in RELEASES), "surest 1% right")
     return _section("At a glance", sentence, columns, rows)
 
 
@@ -385,10 +397,10 @@ def _find(kind: Kind, risks: Sequence[Risk], judged: _Judged, threshold: float) 
     mine = sorted((risk for risk in risks if risk.kind == kind), key=lambda risk: risk.releases)
     worst_first, verdicts = list(_SUMMARY), {n: each for (of, n), each in judged.items() if of == kind}
     verdict, words, _ = min(verdicts.values(), key=lambda each: worst_first.index(each.verdict))
-    if known := [(risk.worst, risk.releases) for risk in mine if risk.worst is not None]:
-        worst, count = max(known)
-        above = ", above the threshold" * (worst >= threshold)
-        words += f" For the person at the greatest risk they are right in {percent(worst)} of tries, "
+    if known := [(risk.surest.value, risk.releases) for risk in mine if risk.surest is not None]:
+        sure, count = max(known)
+        above = ", above the threshold" * (sure >= threshold)
+        words += f" Of the hundredth of answers that they are surest of {percent(sure)} are right, "
         words += f"from {_count(count)}{above}."
     if beyond := any(risk.rate != risk.judged for risk in mine):
         words += " A value that many people have is often guessed, so the threshold applies to the share "
@@ -406,15 +418,15 @@ def _tabulate(risks: Sequence[Risk], beyond: bool) -> Table:
         "right": lambda risk: _show(interval, risk.rate),
         **({"beyond control": lambda risk: _show(interval, risk.judged)} if beyond else {}),
         "control": lambda risk: percent(risk.control),
-        "worst person": lambda risk: _show(percent, risk.worst),
-        "over half": lambda risk: _show(percent, risk.named_often),
+        "surest 1% right": lambda risk: _show(interval, risk.surest),
+        "bits of identity": lambda risk: _show("{0.value:.2f}".format, risk.bits),
         "proved at most": lambda risk: _show("{}%".format, risk.proved and round_up(100 * risk.proved)),
         "people tested": lambda risk: _show("{:,}".format, risk.people),
         "source": lambda risk: risk.source,
     }
     caption = (
         "How often each adversary is right, with the 95% interval over the people who are tested. "
-        "Control: a guess. Over half: the share of people for whom they are right in over half of the tries. "
+        "Control: a guess. Surest 1%: of the answers that the adversary is surest of. "
         "Proofs are for the average over people. A dash: not measured, or not proved."
     )
     rows = (tuple(show(risk) for show in columns.values()) for risk in risks)

@@ -8,11 +8,13 @@ from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from sfumato import study
+from sfumato.assess import identity
 from sfumato.base.files import whole
 from sfumato.errors import needs_extra
 from sfumato.study.choose.figures import Estimate, percent
-from sfumato.study.hits import over_half
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,8 +50,8 @@ class Risk:
     control: float  # how often a guess, or the control attack, is right
     _: KW_ONLY
     beyond: bool = False  # a threshold applies to the share beyond the control; of inference it always does
-    worst: float | None = None  # the rate for the person at the greatest risk; None if not measured
-    named_often: float | None = None  # the share of people for whom they are right in over half of the tries
+    bits: Estimate | None = None  # of identity, by calibrated probabilities; None if not measured
+    surest: Estimate | None = None  # how many of the surest hundredth of answers are right; likewise
     proved: float | None = None  # the most that any adversary can reach; None if nothing is proved
     people: int | None = None  # tested; None if they were not counted
     images: int | None = None  # likewise
@@ -68,9 +70,12 @@ class Risk:
         return Estimate(value, low, high, self.rate.seeds)
 
 
-def worst_of(rates: Sequence[float]) -> dict[str, Any]:
-    """The rate of the person at the greatest risk, and the share named in over half of the tries."""
-    return {"worst": float(max(rates)), "named_often": over_half(rates)}
+def believed(scores: Sequence[Any], right: Any, people: Any, half: Any = None) -> dict[str, Estimate]:
+    """The bits of identity, and how sure namings are; arguments: see identity.by_person."""
+    made = identity.by_person(scores, right, people, half)
+    bits = identity.mean_over_people(made["bits"], np.unique(people, return_counts=True)[1].tolist())
+    surest = identity.precision(made["surest"], made["surest_of"])
+    return {"bits": Estimate(*bits, seeds=1), "surest": Estimate(*surest, seeds=1)}
 
 
 @dataclass(frozen=True)

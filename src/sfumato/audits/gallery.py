@@ -4,15 +4,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato.assess.isolation import BY_LUCK, linkability, singling_out
+from sfumato.assess import recognition
 from sfumato.attack import membership
 from sfumato.attack.membership import TABLE, VIEWS, Galleries, Membership
 from sfumato.attack.saturation import check_bounds
-from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, quiet, shown
+from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, believed, quiet, shown
 from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError, DataError
 from sfumato.study.choose.figures import Estimate
@@ -182,28 +181,21 @@ def _embed_people(
 def _risks(
     asked: Tensor, enrolled: Tensor, judgements: _Judged, words: dict[str, str], config: GalleryAuditConfig
 ) -> Iterator[Risk]:
-    """How often an enrolment is inferred, and a stored prototype and one later release find each other.
-
-    The prototype is a predicate that is true of few releases, or a release chooses among prototypes.
-    """
-    people = len(asked)
+    """How often a stored prototype and a later release find each other, and an enrolment is inferred."""
+    people, numbers = len(asked), torch.arange(len(asked))
     known: dict[str, Any] = {"people": people, "source": "this audit"}
-
-    def share_of(of_people: np.ndarray) -> Estimate:
-        share = float(of_people.mean())
-        return Estimate(share, *wilson(share * people, people), seeds=1)
-
-    prototypes = enrolled[0, :, : config.shot].mean(1)  # (P, D)
-    later = asked[:, -config.known :]  # (P, q, D)
-    scores = -torch.cdist(prototypes, later.flatten(0, 1)).unflatten(1, later.shape[:2]).numpy()
-    for count in sorted({min(10, people), people}):
-        adversary = f"adversary who compares a release with the stored prototypes of {count} people"
-        rate = share_of(linkability(scores[..., 0].T, np.arange(people), candidates=count))
-        yield Risk("linkability", "identity", 1, adversary, rate, 1 / count, **known)
-    if config.known > 1:
-        adversary = f"adversary whom a stored prototype leads to one release among {people}"
-        rate = share_of(singling_out(scores[..., 0], scores[..., 1:]))
-        yield Risk("singling out", "identity", 1, adversary, rate, BY_LUCK, beyond=True, **known)
+    prototypes, later = enrolled[0, :, : config.shot].mean(1), asked[:, -config.known]  # (P, D) each
+    scores = -torch.cdist(later, prototypes)
+    named = recognition.identification(scores, numbers, numbers)
+    sure = believed([scores.numpy()], numbers.numpy(), numbers.numpy())
+    adversary = f"adversary who compares a release with the stored prototypes of {people} people"
+    rate = Estimate(named.top1, named.low, named.high, seeds=1)
+    yield Risk("singling out", "identity", 1, adversary, rate, 1 / people, **known, **sure)
+    accepted = recognition.verification(scores.flatten(), torch.eye(people).bool().flatten())
+    share = accepted.tar_at_far["1e-2"]
+    adversary = "adversary who accepts a release and a prototype as one person's, with 1 in 100 false alarms"
+    rate = Estimate(share, *wilson(share * people, people), seeds=1)
+    yield Risk("linkability", "identity", 1, adversary, rate, 0.01, **known)
     for (question, view), judgement in judgements.items():
         rate, secret = Estimate(*judgement.rates[_FEW], seeds=1), f"enrolment of a {question}"
         yield Risk("inference", secret, 1, f"adversary who sees {words[view]}", rate, _FEW, **known)

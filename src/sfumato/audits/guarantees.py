@@ -39,7 +39,7 @@ class Audited:
     """A protection, the result of its audit, and its guarantee against naming people."""
 
     spec: str
-    result: AuditResult | OneRunAudit
+    result: AuditResult
     naming: str  # the guarantee in words
     bounds: Mapping[int, float] = field(default_factory=dict)  # releases -> the most named, if proved
 
@@ -194,7 +194,6 @@ def _of_canaries(name: str, title: str, result: OneRunAudit) -> Finding:
 
 
 def _of_card(card: Mapping[str, Any]) -> Finding:
-    """Check whether a card's epsilon follows from its noise."""
     stated = card["privacy"]
     epsilon, delta, noise, rate = (stated[name] for name in ("epsilon", "delta", "noise_multiplier", "rate"))
     computed = accounting.epsilon([accounting.Stretch(noise, rate, card["steps"])], delta)

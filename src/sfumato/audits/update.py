@@ -119,7 +119,6 @@ def audit_update(
 
 
 def _try(name: str, title: str, otherwise: str, attempt: Callable[[], Finding]) -> Finding:
-    """Report an attempt, or why it failed."""
     try:
         return attempt()
     except SfumatoError as error:
@@ -151,7 +150,6 @@ def _report_labels(case: _Case) -> Finding:
 
 
 def _report_exact(case: _Case, title: str) -> Finding:
-    """Report images recovered by algebra: from an imprint layer, by a division, or by SPEAR."""
     found, how = _read_exactly(case)
     sentence = f"{len(found)} images are read from {how}, without a search."
     if len(found) != (stated := case.update.training.images):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sfumato.attack import plda, sets
-from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, interval, quiet, shown, worst_of
+from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, believed, interval, quiet, shown
 from sfumato.audits.vector_files import Vectors
 from sfumato.dp.naming import counting
 from sfumato.errors import DataError, shorten
@@ -74,7 +74,6 @@ class Named:
 
 
 def _estimate(rates: np.ndarray, tries: np.ndarray) -> Estimate:
-    """With the interval over people."""
     return estimate_of(hits_of_rates(rates.tolist(), tries.tolist()))
 
 
@@ -343,22 +342,28 @@ def _sentence(
     return ". ".join(sentence[0].upper() + sentence[1:] for sentence in sentences) + "."
 
 
+def _believed(point: sets.Point) -> dict[str, Estimate]:
+    return believed(point.scores, point.right, point.shown, point.half[point.shown])
+
+
 def _find_named(named: Mapping[int, Named]) -> Finding:
     figures, rows = dict[str, dict[str, Any]](), []
     for size, each in named.items():
         point, rate = each.point, each.named
-        worst, over_half = worst_of(point.named.tolist()).values()
-        shares = {"chance": 1 / each.panel, "worst": worst, "over_half": over_half}
+        bits, surest = _believed(point).values()
+        shares = {"chance": 1 / each.panel, "surest": surest.value}
         shares |= {"accepted": point.accepted, "equal_error": point.equal_error}
         said: dict[str, Any] = {"people": len(point.people), "named": rate.value, "low": rate.low}
-        said |= {"high": rate.high, "linked": each.linked.value, "adversaries": point.by_adversary}
+        said |= {"high": rate.high, "bits": bits.value, "linked": each.linked.value}
+        said["adversaries"] = point.by_adversary
         figures[str(size)] = said | shares
         counts = (str(size), str(len(point.people)))
-        rows.append((*counts, interval(rate), interval(each.linked), *map(percent, shares.values())))
-    often, best = percent(figures["1"]["over_half"]), classifier_in_words(named[1].point.chosen[0])
-    words = f"From one vector {often} of people are named in over half of the tries. "
+        told = interval(rate), interval(each.linked), f"{bits.value:.2f}"
+        rows.append((*counts, *told, *map(percent, shares.values())))
+    sure, best = percent(figures["1"]["surest"]), classifier_in_words(named[1].point.chosen[0])
+    words = f"From one vector {sure} of the surest hundredth of namings are right. "
     words += f"The best adversary is a {best}."
-    columns = ("vectors", "people", "named", "linked", "chance", "worst person", "named in over half")
+    columns = ("vectors", "people", "named", "linked", "bits of identity", "chance", "surest 1% right")
     caption = (
         "Some vectors of each person are known. Named: right at the first guess. Linked: two sets of as "
         "many vectors. In brackets the 95% interval over people."
@@ -504,8 +509,8 @@ def _risks(named: Mapping[int, Named], inferred: Mapping[str, Inferred], source:
         known: dict[str, Any] = {"secret": "identity", "releases": size, "control": 1 / each.panel}
         known |= {"adversary": classifier_in_words(each.point.chosen[0]), "people": len(each.point.named)}
         known["source"] = source
-        yield Risk("singling out", rate=each.named, **known, **worst_of(each.point.named.tolist()))
-        yield Risk("linkability", rate=each.linked, **known, **worst_of(each.point.linked.tolist()))
+        yield Risk("singling out", rate=each.named, **known, **_believed(each.point))
+        yield Risk("linkability", rate=each.linked, **known)
     for name, attribute in inferred.items():
         known = {"people": attribute.people, "images": attribute.vectors, "source": source}
         adversary = "logistic regression"

@@ -20,6 +20,7 @@ from sfumato.cli import (
     ledger,
     protect,
     serve,
+    share,
     show,
     study,
     train,
@@ -45,6 +46,7 @@ app.command("export", rich_help_panel=_MODELS)(export.export)
 app.add_typer(ledger.app, name="ledger", rich_help_panel=_SERVICE)
 app.command("enrol", rich_help_panel=_SERVICE)(enrol.enrol)
 app.command("classify", rich_help_panel=_SERVICE)(classify.classify)
+app.command("share", rich_help_panel=_SERVICE)(share.share)
 app.command("serve", rich_help_panel=_SERVICE)(serve.serve)
 app.add_typer(keys.app, name="keys", rich_help_panel=_SERVICE)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 from rich.table import Table
-from typer.core import TyperGroup
 
 from sfumato.base.files import check_writable, printable
 from sfumato.cli.options import Split
@@ -26,21 +25,7 @@ SqueezeNet = Annotated[
 ]
 Resize = Annotated[bool, typer.Option("--resize", help="Resize guesses to the size of their originals.")]
 
-
-class _ImagesUnlessNamed(TyperGroup):
-    """`sfumato assess A B` is `sfumato assess images A B`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        named = not args or args[0] in self.commands or args[0] in ctx.help_option_names
-        return super().parse_args(ctx, args if named else ["images", *args])
-
-
-app = typer.Typer(
-    cls=_ImagesUnlessNamed,
-    help="Measure how alike originals and guesses are; attack nothing.\n\n"
-    "`sfumato assess A B` is `sfumato assess images A B`.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help="Measure how alike originals and guesses are; attack nothing.", no_args_is_help=True)
 
 
 @app.command("images")
@@ -325,7 +310,7 @@ def _ranks_in_numbers(ranked: "Ranked", accuracies: dict[str, float]) -> dict[st
         "nearest_neighbour_chance": ranked.chance,
         "proved": ranked.proved,
         "proved_of_many": ranked.proved_of_many,
-        "named": ranked.named and dict(zip(("on_average", "worst_person"), ranked.named, strict=True)),
+        "named": ranked.named and dict(zip(("on_average", "surest_hundredth"), ranked.named, strict=True)),
         "beyond_a_tenth_if_normal": ranked.if_normal,
     }
 
@@ -350,7 +335,7 @@ def _print_ranks(found: "list[Ranked]", kept: list[dict[str, float]], releases: 
             f"{100 * nearest:.1f}",
             f"{worst.mean:.2f} ({worst.deviation:.2f})",
             f"{100 * worst.beyond_a_tenth:.1f}; if normal {100 * each.if_normal:.1f}",
-            f"{100 * each.named[0]:.1f}; worst person {100 * each.named[1]:.1f}" if each.named else "–",
+            f"{100 * each.named[0]:.1f}; surest 1% {100 * each.named[1]:.1f}" if each.named else "–",
         )
     print_table(table)
     first = next(iter(found[0].adversaries.values()))

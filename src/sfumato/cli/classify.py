@@ -33,14 +33,10 @@ def classify(
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Ask whether the service has a newer table than the file.")
     ] = False,
-    batch: Annotated[
-        str | None,
-        typer.Option(
-            metavar="shuffled",
-            help="Send all releases in random order, so that the service sees how often each occurs, and not "
-            "of which image.",
-        ),
-    ] = None,
+    gather: Annotated[
+        bool,
+        typer.Option("--gather", help="Keep the answers for `sfumato share`, each image once."),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one line of JSON per image, with distances.")
     ] = False,
@@ -64,13 +60,15 @@ def classify(
 
     from sfumato.base.files import printable
     from sfumato.device.client.client import NONE, look_up
+    from sfumato.device.ledger import Ledger, default_path
     from sfumato.errors import ConfigError
 
     if refresh and table is None:
         raise ConfigError("--refresh is about a table: name its file with --table, or leave it out")
-    if batch is not None and table is not None:
-        raise ConfigError("--table sends nothing: leave out --batch, which says how releases are sent")
+    if gather and table is None:
+        raise ConfigError("--gather keeps answers that were looked up here: name their table with --table")
     missed, refused, refusal = list[object](), False, None
+    gathered: dict[bytes, str | None] = {}
 
     def miss(source: object, error: Exception) -> None:
         missed.append(source)
@@ -79,14 +77,18 @@ def classify(
     with ExitStack() as opened:
         if table is None:
             cloud = opened.enter_context(connect(url, key_file, spec, ledger, insecure=insecure))
-            ask = partial(cloud.classify_many, top=top, classifier=classifier, batch=batch, failed=miss)
+            ask = partial(cloud.classify_many, top=top, classifier=classifier, failed=miss)
         else:
             found = _read_table(url, classifier, table, spec, key_file, ledger, refresh, insecure)
-            ask = partial(look_up, *found, failed=miss)
-        together = _TOGETHER if batch is None else len(images)
-        for start in range(0, len(images), together):
-            part = images[start : start + together]
-            for path, guesses in zip(part, ask(part), strict=True):
+            ask = partial(look_up, *found, failed=miss, gathered=gathered)
+        for start in range(0, len(images), _TOGETHER):
+            part = images[start : start + _TOGETHER]
+            answers = ask(part)
+            if gather:
+                with Ledger(ledger or default_path()) as kept:
+                    kept.gather(url, classifier, gathered)
+                gathered.clear()
+            for path, guesses in zip(part, answers, strict=True):
                 if not guesses:  # named by `miss`
                     continue
                 refused = refused or guesses[0] == NONE
@@ -112,6 +114,17 @@ def _words(guess: "Guess") -> str:
     return label if guess.probability is None else f"{label} {guess.probability:.1%}"
 
 
+def read_own_table(path: Path, classifier: str) -> "AnswerTable":
+    """Read the answer table of a classifier. Raises ConfigError if the file has that of another."""
+    from sfumato.device.client import read_table
+    from sfumato.errors import ConfigError
+
+    found = read_table(path)
+    if found.header.name == classifier:
+        return found
+    raise ConfigError(f"{path}: a table of the classifier {found.header.name!r}: name that, or another file")
+
+
 def _read_table(
     url: str,
     classifier: str,
@@ -124,7 +137,6 @@ def _read_table(
 ) -> "tuple[AnswerTable, Code]":
     """Read the table of a file; ask the service for it if the file is missing, or to refresh it."""
     from sfumato.base.files import printable, whole
-    from sfumato.device.client import read_table
     from sfumato.device.client.connection import check_url
     from sfumato.device.client.demands import check_signer, parse_protection
     from sfumato.device.ledger import Ledger, default_path
@@ -137,18 +149,12 @@ def _read_table(
             "a table is for a code, whose encoder is on this device: name it by --with code:artefact=FILE. "
             "Others run on the service alone: leave out --table"
         )
-    found = read_table(path) if path.exists() else None
-    if found is None or refresh:
+    found = read_own_table(path, classifier) if path.exists() and not refresh else None
+    if found is None:
         with connect(url, key_file, None, ledger, insecure=insecure) as cloud:
-            table = cloud.answer_table(classifier=classifier, known=found)
-        if table is not found:
-            with whole(path) as temporary:
-                temporary.write_bytes(table.content)
-        found = table
-    elif found.header.name != classifier:
-        raise ConfigError(
-            f"{path}: a table of the classifier {found.header.name!r}: name that, or another file"
-        )
+            found = cloud.answer_table(classifier=classifier)
+        with whole(path) as temporary:
+            temporary.write_bytes(found.content)
     else:
         address = check_url(url, insecure=True)  # nothing is sent there
         with Ledger(ledger or default_path()) as opened:

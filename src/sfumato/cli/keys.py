@@ -12,23 +12,6 @@ app = typer.Typer(help="The tenants of a service, and their API keys.", no_args_
 
 
 @app.command()
-def tenant(
-    name: Annotated[str, typer.Argument(help="The name of the tenant, 1 to 200 characters.")],
-    store: StoreAddress = "sqlite:///sfumato.db",
-) -> None:
-    """Create a tenant, and the store if it is new.
-
-    Example: sfumato keys tenant museum
-    """
-    from sfumato.serve.store import Store
-
-    with Store(store) as opened:
-        opened.create_tenant(name)
-    print(f"tenant: {name}")
-    print("next: sfumato keys create")
-
-
-@app.command()
 def create(
     tenant: Annotated[str, typer.Argument(help="The tenant of the key. It cannot see the data of others.")],
     name: Annotated[str, typer.Argument(help="The name of the device or person that uses the key.")],
@@ -86,21 +69,15 @@ def _end(lasting: str) -> datetime:
 
 
 @app.command("list")
-def show(
-    store: StoreAddress = "sqlite:///sfumato.db",
-    tenant: Annotated[str | None, typer.Option(help="Show one tenant only.")] = None,
-) -> None:
+def show(store: StoreAddress = "sqlite:///sfumato.db") -> None:
     """List the tenants and their keys. Secrets cannot be shown again.
 
-    Example: sfumato keys list --tenant museum
+    Example: sfumato keys list
     """
-    from sfumato.serve.store import NotFoundError, Store
+    from sfumato.serve.store import Store
 
     with Store(store) as opened:
-        tenants = opened.tenants()
-        if tenant is not None and tenant not in tenants:
-            raise NotFoundError(f"no tenant {tenant!r}: create it with `sfumato keys tenant`")
-        for one in tenants if tenant is None else [tenant]:
+        for one in opened.tenants():
             print(f"tenant: {one}")
             for key in opened.keys(one):
                 limits = [f"{key.rate} a minute"] * (key.rate is not None)

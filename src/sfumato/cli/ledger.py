@@ -11,7 +11,6 @@ from sfumato.cli.show import AsJson, print_json
 _MOST_SHOWN = 20  # people whose bounds `show` states, unless one is named
 _NEAR_COPIES = {
     "charge": "share its budget",
-    "refuse": "are not released",
     "ignore": "count as other images",
 }
 
@@ -155,7 +154,6 @@ def budget(
         if person is not None and limit is not None:
             ledger.check_person(person, new=True)
         spent = ledger.set_budget(limit, person=person)
-        unheld = 0 if limit is None or person else ledger.count_unheld(limit)
     subject = describe(scope_of(person))
     if limit is None:
         print(f"no budget for {subject}")
@@ -165,24 +163,19 @@ def budget(
         note = f". Nothing more can be released there, since {limit.unheld} made there, such as a blur. "
         note += "A number of releases (releases=5) limits it"
     print(f"budget of {subject}: {limit}{note}")
-    if limit.holds_nothing_of:
-        typer.echo(f"note: {limit.holds_nothing_of}", err=True)
-    if unheld:
-        of = f"{unheld:,} image{'s' * (unheld != 1)} that the ledger knows"
-        typer.echo(f"note: {limit.unheld} of {of}: nothing more can be released of them under it", err=True)
 
 
 @app.command("near-copies")
 def near_copies(
-    mode: Annotated[str, typer.Argument(metavar="MODE", help="charge, refuse or ignore.")],
+    mode: Annotated[str, typer.Argument(metavar="MODE", help="charge or ignore.")],
     path: LedgerFile = None,
 ) -> None:
     """Choose how near copies of an image count: flipped, cut, resized or recompressed ones.
 
-    "charge", as a new ledger does, gives all near copies of an image one budget. "refuse" releases only the
-    first of them. "ignore" treats them as different images.
+    "charge", as a new ledger does, gives all near copies of an image one budget: under `sfumato ledger budget
+    releases=1` only the first of them leaves. "ignore" treats them as different images.
 
-    Example: sfumato ledger near-copies refuse
+    Example: sfumato ledger near-copies ignore
     """
     from sfumato.device.ledger import Ledger, default_path
 

@@ -150,7 +150,7 @@ def print_board(rows: "Sequence[Row]") -> None:
     tasks = list(dict.fromkeys(name for row in rows for name in row.tasks))
     counts = list(dict.fromkeys(count for row in rows for count in row.named))
     table = Table("protection", *tasks, *(f"named from {count}" for count in counts), box=None)
-    for name in ("worst person", "strongest", "proof", "bytes", "ms", "marks"):
+    for name in ("bits", "surest 1% right", "strongest", "proof", "bytes", "ms", "marks"):
         table.add_column(name)
 
     def share(made: Mapping[Any, Any], key: object) -> str:
@@ -161,8 +161,12 @@ def print_board(rows: "Sequence[Row]") -> None:
         best = "" if row.strongest is None else f"{row.strongest.top1.value:.1%}"
         cost = [f"{row.bytes:,}", f"{row.milliseconds:.2f}", "!" * len(row.marks)]
         spec, proof = (escape(printable(text)) for text in (row.protection, row.proof or "none"))
-        table.add_row(spec, *shares, f"{row.worst:.0%}", best, proof, *cost)
+        bits = "" if row.bits is None else f"{row.bits.value:.2f}"
+        surest = "" if row.surest is None else f"{row.surest.value:.0%}"
+        table.add_row(spec, *shares, bits, surest, best, proof, *cost)
     print_table(table)
+    for had in dict.fromkeys(str(row.had) for row in rows):
+        print(f"named among {had}, and more where the column says so")
     for row in rows:
         for mark in row.marks:
             print(printable(f"! {row.protection}: {mark}"))

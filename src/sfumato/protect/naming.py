@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.dp import naming
 from sfumato.dp.guarantee import Guarantee
@@ -24,11 +23,9 @@ PEOPLE = (1_000, 1_000_000)  # numbers of equally likely people in statements ab
 _RARE = 1e-290  # a prior so small that a bound is its factor times the prior
 
 # Faces of LFW that fill 84x84 pixels (docs/results/protections.md, "Re-identification on LFW by seven
-# adversaries"): an adversary with clean photographs and a public recogniser names, among 341 people,
-#   98.7% in clear; 24.9% by 21 means of 4x4 pixels along a side, and finds a face on 99 of 100;
-#   0.5%, as chance has, by 10.5 means of 8x8 pixels, and finds a face on 39 of 100.
-# Nothing was measured in between, so the line is drawn near the coarser of both. An adversary who trains on
-# releases names 42.6% of them there: coarser cells give no anonymity.
+# adversaries"): with clean photographs alone a recogniser names 24.9% of 341 people by 21 means of 4x4 pixels
+# along a side, and guesses by 10.5 of 8x8. The line is drawn near the coarser of both. An adversary who trains on
+# releases names 42.6% there: coarser cells give no anonymity.
 MOST_CELLS = 12  # cells along the shorter side; with more, faces that fill the image are recognised
 
 # With 21 noisy means (dp-pix:cell=4,epsilon=3) they name 1.3%: averaged to 12 cells a side, that noise has a
@@ -122,14 +119,16 @@ def log_rank(
     return naming.log_rank(bound, people=people, largest=largest)
 
 
-def chances_by_class(protection: Any, numbers: "Tensor", classes: "Tensor") -> NDArray[np.float64]:
-    """How often each of some equally likely classes is named from one of its codes, exactly.
+def chance_and_surest(
+    protection: Any, numbers: "Tensor", classes: "Tensor", *, share: float = 0.01
+) -> tuple[float, float]:
+    """How often the right one of some equally likely classes is named from one of its codes, exactly.
 
-    By the best adversary, who has all these images and knows the noise; equally likely classes are
-    named in turn, see naming.of_each. The proved bound is above their mean; it does not bound the worst.
+    By the best adversary, who has all these images and knows the noise: of all namings, and of that share of
+    them of which they are surest. The proved bound is above the first; divided by the share, above the other.
 
-    (N, b) outputs of the code's encoder and (N,) int64 classes -> (S,) chances, by ascending class. Raises
-    ConfigError for anything but a code of bits of at most MOST_OUTPUTS outputs.
+    Takes (N, b) outputs of the code's encoder and (N,) int64 classes. Raises ConfigError for anything but a
+    code of bits of at most MOST_OUTPUTS outputs.
     """
     outputs = protection.outputs if isinstance(protection, Code) else None
     if outputs is None or outputs > naming.MOST_OUTPUTS:
@@ -141,8 +140,11 @@ def chances_by_class(protection: Any, numbers: "Tensor", classes: "Tensor") -> N
     _, rows = np.unique(classes.numpy(), return_inverse=True)
     counts = np.zeros((rows.max() + 1, outputs))
     np.add.at(counts, (rows, words_of(signs(numbers)).numpy()), 1.0)
-    laws = protection.laws(counts / counts.sum(1, keepdims=True))
-    return naming.of_each([1 / len(laws)] * len(laws), laws)
+    joint = protection.laws(counts / counts.sum(1, keepdims=True)) / len(counts)
+    sent, right = joint.sum(0), joint.max(0)
+    order = np.argsort(-right / np.maximum(sent, 1e-300))  # the outputs, the surest first
+    most = np.searchsorted(sent[order].cumsum(), min(share, 1) - 1e-12) + 1
+    return float(right.sum()), float(right[order][:most].sum() / sent[order][:most].sum())
 
 
 def naming_words(

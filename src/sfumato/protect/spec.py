@@ -43,6 +43,7 @@ _TRAINED = {
     "feature": "sfumato.protect.feature:Feature",
     "code": "sfumato.protect.code:Code",
     "answer": "sfumato.protect.answer:Answer",
+    "avatar": "sfumato.protect.avatar:Avatar",
 }
 
 

@@ -64,7 +64,7 @@ class AnswerTables:
         assert demand.made_of is not None
         async with self._one_at_a_time():
             before = self._kept.get(key)
-            if before and before.header.version_tag == tables.tag_of(info.version, demand.made_of):
+            if before and before.header.version == info.version:
                 return before
             kept = await in_thread(self._galleries.read, tenant, info.id, codes)
             if kept is None or len(kept.stored.labels) > tables.MOST_CLASSES:

@@ -1,7 +1,7 @@
 """The nearest classes of a query, among prototypes cached in memory.
 
 A process caches 1 GiB of prototypes over all galleries: more than three million of 64 numbers, with their
-labels. There the search is exact. PostgreSQL searches a gallery that does not fit, by an index.
+labels. There the search is exact. PostgreSQL searches a gallery that does not fit.
 sfumato.learn.gallery computes with prototypes; studies measure it.
 """
 
@@ -78,9 +78,8 @@ class Galleries:
 
         A probability is the softmax of minus the squared Euclidean distances from the prototypes, over all
         classes: Snell et al. 2017, Eq. (2). If a gallery is too large to cache, the store finds the nearest
-        classes; probabilities, and ties, are then over the 100 nearest. An index may miss the nearest class:
-        a query of that class may then be refused. Prototypes are plain means there, and codes are never
-        refused.
+        classes; probabilities, and ties, are then over the 100 nearest. Prototypes are plain means there, and
+        codes are never refused.
 
         `codes` is the way of making prototypes, the same for all questions of a classifier; None for means.
         Raises NotFoundError for no such classifier, ConflictError if its gallery is too large for this store.
@@ -151,8 +150,6 @@ class Galleries:
                 self._kept.pop(key, None)
                 if _bytes_of(*self._store.count(*key)) > _MOST_BYTES:
                     self._large.add(key)
-                    # Building the index takes minutes; until then the search reads all.
-                    threading.Thread(target=self._store.index, args=key, daemon=True).start()
                     return None
                 kept = self._kept[key] = Kept.of(self._store.prototypes(*key), codes)
                 while sum(each.bytes for each in self._kept.values()) > _MOST_BYTES:

@@ -15,6 +15,7 @@ from sfumato.protect.spec import PROTECTIONS
 from sfumato.study.choose.figures import Estimate, Risk, cell_name, estimate_of, percent
 from sfumato.study.choose.results import Results, load
 from sfumato.study.grid import StudyConfig
+from sfumato.study.hits import Means
 from sfumato.study.measure.results import Checks
 
 CONTROL = "none"  # an image as it is, which all adversaries see
@@ -32,9 +33,10 @@ class Row:
 
     protection: str
     tasks: Mapping[str, Estimate]  # label -> how often it is recognised from releases; see `Run.tasks_of`
-    named: Mapping[int, Estimate]  # number of releases -> how often one of `candidates` people is named
-    candidates: int
-    worst: float  # how often the person is named from one release whom adversaries name most often
+    named: Mapping[int, Estimate]  # number of releases -> how often people are named
+    had: Means  # what the adversary had, for one release
+    bits: Estimate | None  # of identity, of one release
+    surest: Estimate | None  # how many of the surest hundredth of namings from one release are right
     strongest: Risk | None  # the adversary with the most names from one release, among all test people
     proof: str  # in words; "" if nothing is proved
     bytes: int  # of an image
@@ -90,8 +92,9 @@ class Run:
                 protection=spec,
                 tasks=self.tasks_of(spec, results["tells"]),
                 named={count: point.named for count, point in points.items() if point is not None},
-                candidates=results["many"].panel,
-                worst=curve.points[0].worst,
+                had=curve.points[0].had,
+                bits=curve.points[0].bits,
+                surest=curve.points[0].surest,
                 strongest=max(risks.values(), key=lambda risk: risk.top1.value, default=None),
                 proof="" if proof is None else proof.text,
                 bytes=checks.bytes_most,
@@ -116,7 +119,6 @@ class Run:
         }
 
     def _mark_all(self, first: "Run") -> Iterator[str]:
-        """Yield the reasons why no row of the run counts."""
         others = [name for name, digest in first.digests.items() if self.digests.get(name) != digest]
         if others:
             more = f" and {len(others) - 1} more measurements" if others[1:] else ""
@@ -137,7 +139,6 @@ class Run:
             )
 
     def _mark(self, spec: str, checks: Checks) -> Iterator[str]:
-        """Yield the reasons why the row of one protection does not count."""
         risks = self._risks(spec)
         made = [risks[name] for name in _LEARNING if name in risks]
         learning = max(made, key=lambda each: each.top1.value, default=None)

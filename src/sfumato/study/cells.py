@@ -25,7 +25,6 @@ Measured = Callable[[Any, "Cell"], Facts]  # of a lab.lab.Lab and a cell
 KINDS = {
     "accuracy": "accuracy:ACCURACY",
     "attack": "attack:ATTACK",
-    "joined": "attack:JOINED",
     "many": "many:MANY",
     "log-rank": "log_rank:LOG_RANK",
     "similarity": "looks:SIMILARITY",
@@ -42,7 +41,7 @@ _RELEASED = {"pixels": "pixels", "shape": "shapes", "numbers": "numbers", "bits"
 
 @dataclass(frozen=True)
 class Cell:
-    """One thing to find out: a kind, a protection, a seed, and which learner, attack, view or secret."""
+    """One thing to find out: a kind, a protection, a seed, and which learner, attack or view."""
 
     kind: str
     protection: str
@@ -51,7 +50,7 @@ class Cell:
 
     @property
     def subject(self) -> str:
-        """The name of its learner, attack, view, secret or other protection: it has one of them."""
+        """The name of its learner, attack, view or secret: it has one of them."""
         ((_, name),) = self.which
         return name
 

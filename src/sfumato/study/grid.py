@@ -150,15 +150,12 @@ class StudyConfig:
         measures: of "ssim", "psnr", "mse"; and, if named, "face-similarity", by the adversary's recogniser.
         training: how the classifiers are trained; a denoiser only stands in front of "denoised".
         meta: how "meta" is meta-learned, for the way and shot of the task; it is tested with no other shots.
-        student: how the adversary of "reidentify-student" trains; a study that names no attacks has them on
-            an accelerator, where minutes are enough.
+        student: how "reidentify-student" trains; a study that names no attacks has it on an accelerator.
         inversion: how "invert-feature" draws images from numbers.
         masks, features, codes: how the study trains these, for the target; `against` is against the sensitive
             label, by the adversaries' training people. What a spec says, as `keep`, goes before.
         artefacts: a folder for trained protections, so that studies share them; null for `models` of the run.
         tells: whether to measure how well releases tell every label of the data set.
-        joined: pairs of protections, of two services that know the same people: adversaries add up scores.
-            Twice the same is one setting at two services, each with its own noise and training.
         log_rank: whether to measure the log-rank privacy of numbers and bits.
         reconstructions: the methods that rebuild images, of "invert-feature".
         seeds: each repeats the whole study; of a study with folds they are the numbers of these.
@@ -187,7 +184,6 @@ class StudyConfig:
     codes: CodeConfig = field(default_factory=lambda: CodeConfig(bits=16))
     artefacts: str | None = None
     tells: bool = True
-    joined: list[list[str]] = field(default_factory=list)
     log_rank: bool = False
     reconstructions: list[str] = field(default_factory=list)
     recommend: Bounds = field(default_factory=Bounds)
@@ -205,9 +201,6 @@ class StudyConfig:
             for word in getattr(self, name):
                 if word not in words:
                     raise ConfigError(f"{name}: no {word!r}: {did_you_mean(word, words)}")
-        for pair in self.joined:
-            if len(pair) != 2 or not {*pair} <= {*self.specs}:
-                raise ConfigError(f"joined: {pair}: two of {', '.join(self.specs)}")
         for word in self.attacks:
             if ATTACKS[word].method is None:
                 raise ConfigError(f"attacks: {word} left: use reidentify-student")
@@ -226,9 +219,9 @@ class StudyConfig:
                 "measures: face-similarity needs task.sensitive, the label that says who is on an image, "
                 "or a public face network: adversary: {recogniser: mobile-face-net, weights: ..., steps: 0}"
             )
-        if self.log_rank and (self.task.sensitive is None or self.adversary.gallery < 2):
+        if self.log_rank and (self.task.sensitive is None or self.adversary.known < 2):
             raise ConfigError(
-                f"log_rank: sensitive={self.task.sensitive}, gallery={self.adversary.gallery}: name the "
+                f"log_rank: sensitive={self.task.sensitive}, known={self.adversary.known}: name the "
                 "label that says who is on an image, and give adversaries at least 2 photographs of each"
             )
         bounds, attributes = self.recommend.inference_at_most, self.task.attributes
@@ -277,7 +270,6 @@ class StudyConfig:
 
 
 def _defaults(table: Mapping[str, Any], *, costly: bool = False) -> list[str]:
-    """The names of a table that a study has by default, those that are costly, too, if asked for."""
     return [name for name, entry in table.items() if entry.default or (costly and entry.costly)]
 
 
@@ -301,7 +293,6 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> StudyCo
 
 
 def _read(path: Path, of: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The settings of a file and of those that it is like; `of`: the files that led to it."""
     settings = read_yaml(path)
     if not isinstance(settings, dict):
         got = shorten(repr(settings))
@@ -429,7 +420,6 @@ def fitting(before: StudyConfig, after: StudyConfig) -> list[str]:
 
 
 def _codes(data: LabelledImages, task: Task) -> torch.Tensor:
-    """The class of each image, for classes that count."""
     label = data.label(task.target)
     if task.classes is None:
         return label.codes

@@ -50,33 +50,34 @@ class Hits:
         spread = people / max(1, people - 1) * sum((more - gap * probes) ** 2 for more, probes in pairs)
         return gap * sum(self.probes) > 1.959964 * math.sqrt(spread)
 
-    def by_counting(self, outputs: int) -> float:
-        """The largest share of the probes that anybody can name from one of `outputs` outputs each.
-
-        A guess on seeing an output is right for one person alone: at best for the M people with the most
-        probes (Smith 2009, Thm. 1, for the priors that these people have). In each fold it is right for
-        others.
-        """
-        return sum(sorted(self.probes, reverse=True)[: outputs * self.folds]) / sum(self.probes)
-
     @property
     def interval(self) -> tuple[float, float]:
         """The 95% interval of the share, over people."""
-        return over_people(*self._of_a_seed)
+        return over_people(*self.of_a_seed)
 
     def upper_end(self, error: float) -> float:
         """The bound that the true share exceeds with this probability at most, over people."""
-        return upper_end_over_people(*self._of_a_seed, error=error)
+        return upper_end_over_people(*self.of_a_seed, error=error)
 
     @property
-    def _of_a_seed(self) -> tuple[list[float], list[float]]:
+    def of_a_seed(self) -> tuple[list[float], list[float]]:
         """The means over seeds, which ask for the same people and so add no trials."""
         return [count / self.seeds for count in self.hits], [count / self.seeds for count in self.probes]
 
 
-def over_half(rates: Sequence[float]) -> float:
-    """The share of people who are named in over half of their probes."""
-    return sum(rate > 1 / 2 for rate in rates) / len(rates)
+@dataclass(frozen=True)
+class Means:
+    """What an adversary had: naming depends on all four numbers."""
+
+    people: int  # to choose from
+    known: float | None  # photographs of each, on average; None in older records, as the next
+    others: int | None  # people to learn from
+    releases: int = 1  # of one person
+
+    def __str__(self) -> str:
+        known = "" if self.known is None else f", {self.known:.3g} known photographs of each"
+        others = "" if self.others is None else f", {self.others:,} others to learn from"
+        return f"{self.people:,} people{known}{others}, {self.releases} release{'s' * (self.releases > 1)}"
 
 
 def fewest(keeps: Callable[[int], bool], *, most: int) -> int | None:

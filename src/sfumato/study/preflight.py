@@ -193,7 +193,6 @@ def show(made: Preflight, say: Callable[[str], None], *, options: Mapping[str, s
 
 
 def _cure(floor: Floor, made: Preflight, bound: str, folds: str) -> str:
-    """The remedies that would show the bound, in words."""
     by, tested = f" for {floor.by}", floor.people / made.people
     needed = [(floor.needed, ""), (floor.needed_by_proof, by)]
     cures = [
@@ -263,20 +262,17 @@ def _rows(data: LabelledImages, split: str) -> Tensor:
 
 
 def _codes(data: LabelledImages, label: str) -> Tensor:
-    """A label of the test images."""
     return data.label(label).codes[_rows(data, "test")]
 
 
 def _rows_to_look_for(data: LabelledImages, *splits: str) -> Tensor:
-    """The rows of the people to look for, as study.lab.adversaries has them."""
     return torch.cat([data.splits[name] for name in ("test", *splits) if name in data.splits])
 
 
 def _probes(config: StudyConfig, data: LabelledImages) -> list[int]:
-    """The number of probes of each person, as study.adversaries deals them."""
     who = data.label(config.task.sensitive or "").codes[_rows_to_look_for(data, "distractors")]
     own = config.adversary
-    _, asked = split_gallery(who, gallery=own.gallery, probes=own.probes, seed=config.seeds[0])
+    _, asked = split_gallery(who, known=own.known, probes=own.probes, seed=config.seeds[0])
     counts: list[int] = who[asked].unique(return_counts=True)[1].tolist()
     return counts
 
@@ -291,10 +287,7 @@ def _floor(
     guess: float | None = None,
     **proof: Any,
 ) -> Floor:
-    """The bounds that can be shown for one secret; see `upper_ends` and Floor.
-
-    `guess`: how often it is right among any number of people; None for one of them by chance.
-    """
+    """The bounds that can be shown for one secret; see `upper_ends` and Floor."""
     lowest, best = upper_ends(probes, guessing, settings=settings)
     asked = [sum(of_fold) for of_fold in probes]
     people = sum(map(len, probes))
@@ -339,7 +332,7 @@ def _outputs(config: StudyConfig, classes: int) -> tuple[int, str]:
     trained = [named for named in config.named.values() if is_recipe(named)]
     bits = {named.spec: getattr(named, "bits", None) for named in trained}
     counted = {spec: 2**number for spec, number in bits.items() if number is not None}
-    counted |= {named.spec: classes for named in trained if named.name == "answer"}
+    counted |= {named.spec: classes for named in trained if named.trained.name == "answer"}
     least = min(counted.values(), default=0)
     return least, " and ".join(spec for spec in config.specs if counted.get(spec) == least)
 

@@ -35,7 +35,7 @@ _REPEATED = re.compile(r"\((\d+)\)")  # how often, as packed has it
 _MOST_COUNTS = 10_000_000  # of a file, once they are unpacked
 # The keys that distinguish cells of a kind, besides protection and seed.
 _WHICH = {"accuracy": "learner", "attack": "attack", "similarity": "view", "reconstruction": "attack"}
-_WHICH |= {"inference": "secret", "joined": "other"}
+_WHICH["inference"] = "secret"
 
 
 class CellOfRecord(Model):
@@ -47,7 +47,6 @@ class CellOfRecord(Model):
     attack: str | None = None
     view: str | None = None
     secret: str | None = None
-    other: str | None = None
 
     @property
     def which(self) -> tuple[str, ...]:
@@ -186,7 +185,6 @@ def read_run(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _read_once(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Reads a study and its records as they were written."""
     if path.is_file():
         yield from read_rows(path, CURE)
         return
@@ -288,7 +286,6 @@ def _read_text(path: Path, cure: str) -> str:
 
 
 def _object(text: str, name: str, cure: str) -> dict[str, Any]:
-    """The object of a text, without its digest."""
     try:
         content = unpack_counts(parse_json(text))
     except ValueError as error:

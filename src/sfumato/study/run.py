@@ -185,7 +185,7 @@ def check(lab: Lab) -> None:
     inference.check(lab)
     for spec in config.specs:
         if spec in lab.recipes:
-            lab.recipes[spec].check(lab)
+            lab.recipes[spec].trained.check(lab)
         else:
             lab.protection_of(spec, 0).release(lab.test.images[:1], seeded_noise(0))
 
@@ -243,7 +243,7 @@ def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, A
     told_by_task = task.sensitive is not None and any(
         follows(each.asked.label(task.target).codes, each.asked.label(task.sensitive).codes) for each in labs
     )
-    recipes = {recipe.name for recipe in lab.recipes.values()}
+    recipes = {recipe.trained.name for recipe in lab.recipes.values()}
     used = {
         "training": True,
         "meta": "meta" in config.learners,
@@ -359,10 +359,7 @@ def _at_once(
 
 
 def _take_next(waiting: deque[_Task], own: str | None, others: Container[str]) -> _Task:
-    """Takes out a cell of a worker's own protection, else of one that no other is at, else the first.
-
-    Each process remembers what its protection's network makes of an image (see lab.lab).
-    """
+    """Takes out a cell of a worker's own protection, else of one that no other is at, else the first."""
     chosen = min(waiting, key=lambda task: (task[0].protection != own, task[0].protection in others))
     waiting.remove(chosen)
     return chosen

@@ -95,6 +95,7 @@ _PROTECTIONS: dict[str, tuple[str, Look, dict[str, str]]] = {
     ),
     "code": ("Code", Look(BROWN, "X"), _CODE_AXES),
     "answer": ("The answer alone", Look(VERMILION, ">"), {"artefact": "classifier"}),
+    "avatar": ("Avatar", Look(SKY, "h"), {"bits": "bits shown", "artefact": "encoder"}),
     "outside": ("Outside tool", Look(GREY, "d"), {"index": "tool"}),
 }
 _LEAVES = {
@@ -110,6 +111,7 @@ _LEAVES = {
     "feature": "In place of an image a few numbers leave, which a trained network computes, and noise.",
     "code": "In place of an image a few bits or numbers leave, which a trained network computes from it.",
     "answer": "In place of an image the name of its class leaves, by a trained network on the device.",
+    "avatar": "In place of an image a drawn face leaves, which a trained network's few bits or answer decide.",
     "outside": "Each image leaves as another tool made it.",
 }
 _RELEASED = {"feature": NUMBERS, "code": BITS, "answer": ANSWER}  # others release pixels
@@ -175,7 +177,6 @@ class LearnerWords:
 
 
 def _registry(group: str, noun: str, kind: type[Any], entries: Iterable[Any]) -> Registry[Any]:
-    """The entries of a kind, and those that others register."""
 
     def check(name: str, entry: Any) -> str:
         if not isinstance(entry, kind):
@@ -293,8 +294,7 @@ class AttackWords:
     view: str  # of VIEWS
     adaptive: bool  # whether their photographs are protected in the same way; or clean (static)
     term: str  # the adversary, for the chapter of a report on attacks
-    # A cells.Method, or a reference to one; None for one that left, and stands in kept records alone.
-    method: object = RECOGNISER
+    method: object = RECOGNISER  # a cells.Method, or a reference to one; None if only kept records have it
     default: bool = False  # whether a study has it that names no attacks
     costly: bool = False  # whether it has it so on an accelerator alone
     needed: tuple[str, ...] = ()  # the kinds of releases that are never recommended without a try of it
@@ -313,7 +313,7 @@ class AttackWords:
     @property
     def releases(self) -> tuple[str, ...]:
         """The kinds of releases it can attack: clean photographs are compared with images only."""
-        kinds = VIEWS[self.view].releases
+        kinds = VIEWS[self.view].releases if self.method is not None else ()
         return kinds if self.adaptive else tuple(kind for kind in kinds if kind in IMAGES)
 
 
@@ -326,13 +326,11 @@ _ATTACKS = {
     "of the protected photographs.",
     "denoised-adaptive": "The adaptive one <em>on denoised images</em> passes their own photographs through "
     "protection and denoiser as well.",
-    "restored": "The static adversary <em>on restored images</em> first undoes what they can by a network of "
-    "their own, trained on photographs of other people. It left the library with the next one.",
-    "restored-adaptive": "The adaptive one <em>on restored images</em> lets such a network undo the "
-    "protection of their own photographs as well.",
+    "restored": "The static adversary <em>on restored images</em> first undoes what they can by a network.",
+    "restored-adaptive": "The adaptive one <em>on restored images</em> lets one undo their own. Both left.",
     "student": "The adaptive one <em>whose network learned to see through it</em> trains all layers of "
     "a network to give, from a protected photograph, what it gives of the clear one, and compares it with "
-    "protected photographs; PLDA’s scores are added.",
+    "protected photographs.",
     "shape": "The adaptive one <em>on the shape alone</em> is shown which pixels a mask reveals, and not "
     "what they are.",
     "values": "The adaptive one <em>on values</em> has no network: they learn what tells people apart from "
@@ -370,8 +368,6 @@ def _attack(name: str, term: str) -> AttackWords:
 ATTACKS: Registry[AttackWords] = _registry(
     "adversaries", "adversary", AttackWords, (_attack(*words) for words in _ATTACKS.items())
 )
-# The looks of the strongest of each kind, next to a protection in the colour and with the mark of that.
-ADVERSARY_LOOKS = {"static": Look(GREY, "o", (0, (5, 2)), "none"), "adaptive": Look(GREY, "o", "-")}
 
 # The ways to compare embeddings, by the words of records; studies of earlier versions have "linear".
 IDENTIFIERS = {
@@ -447,7 +443,7 @@ RECIPES: Registry[Any] = Registry(
     *("recipes", "protection to train", lambda name, recipe: ""),
     {
         name: f"sfumato.study.lab.trained:{name.title()}Recipe"
-        for name in ("mask", "feature", "code", "answer")
+        for name in ("mask", "feature", "code", "answer", "avatar")
     },
 )
 

@@ -23,10 +23,6 @@ class Frame:
     version: int = 1
     most: int  # bytes of a header
     name: str
-    header: str = "a header"  # the names of the header and of the whole message
-    whole: str
-    cure: str  # for bytes that are too short
-    otherwise: str  # for bytes that begin with other letters
 
     def join(self, header: bytes, *rest: bytes) -> bytes:
         """The bytes of a header and its data."""
@@ -35,10 +31,10 @@ class Frame:
     def split(self, data: bytes) -> tuple[bytes, int]:
         """The header, and where the rest begins. Raises DataError: damaged, or of another kind or version."""
         if len(data) < _PREFIX.size:
-            raise DataError(f"{len(data)} bytes are not {self.name}: {self.cure}")
+            raise DataError(f"{len(data)} bytes are not {self.name}: take another copy")
         magic, version, length = _PREFIX.unpack_from(data)
         if magic != self.magic:
-            raise DataError(f"these bytes are not {self.name}: {self.otherwise}")
+            raise DataError(f"these bytes are not {self.name}: they begin with other letters")
         if version != self.version:
             raise DataError(
                 f"{self.name} of version {version}, and {self.version} is read here: update the older side"
@@ -46,7 +42,7 @@ class Frame:
         end = _PREFIX.size + length
         if length > min(self.most, len(data) - _PREFIX.size):
             raise DataError(
-                f"{self.header} of {length} bytes in {self.whole} of {len(data)}: damaged, or too long"
+                f"{self.name} of {len(data)} bytes, with a header of {length}: damaged, or too long"
             )
         return data[_PREFIX.size : end], end
 

@@ -23,10 +23,6 @@ _FRAME = Frame(
     magic=b"SFML",
     most=200_000,  # bytes of labels: of 64 images, with any letters
     name="a labelled release",
-    header="labels",
-    whole="a body",
-    cure="send those of sfumato.wire.labelled",
-    otherwise="they begin with other letters",
 )
 
 

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Callable
 from typing import Annotated
 from urllib.parse import quote as quoted
 
@@ -47,17 +48,14 @@ def as_kept(label: str) -> str:
 Label = Annotated[str, Field(pattern=LABEL), AfterValidator(as_kept)]
 
 
-def normalise(label: str) -> str:
+def normalise(label: str, *, rule: Callable[[str], str] = as_kept) -> str:
     """The same for a label that a user wrote, so that a person has one budget. Raises ConfigError."""
     try:
-        return as_kept(label)
+        return rule(label)
     except ValueError as error:
         raise ConfigError(f"{label!r} is not a label: {error}") from None
 
 
 def quote(label: str) -> str:
     """A label in an address. Raises ConfigError if it fits none."""
-    try:
-        return quoted(normal(label), safe="")
-    except ValueError as error:
-        raise ConfigError(f"{label!r} is not a label: {error}") from None
+    return quoted(normalise(label, rule=normal), safe="")

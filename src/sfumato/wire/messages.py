@@ -1,10 +1,11 @@
 """Requests and answers of the API, as JSON."""
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
+from sfumato.dp.naming import histogram_of
 from sfumato.wire.labels import Label, as_kept  # noqa: F401  # others look for it here
 
 MOST_GUESSES = 100  # classes of an answer
@@ -93,8 +94,8 @@ class ClassSummary(_Message):
     created: datetime
 
 
-class EnrolledExamples(_Message):
-    """The result of enrolling the images of one request in one class.
+class EnrolledClass(_Message):
+    """The result of enrolling the images of one request in the class with this label.
 
     Attributes:
         new: how many were enrolled now.
@@ -107,11 +108,6 @@ class EnrolledExamples(_Message):
     known: int
     total: int
     examples: list[str]
-
-
-class EnrolledClass(EnrolledExamples):
-    """The same, for the class with this label."""
-
     label: str
 
 
@@ -157,6 +153,47 @@ class Answers(_Message):
     """An answer for each image, in order."""
 
     images: list[ImageAnswer]
+
+
+Period = Literal["day", "week", "month", "quarter", "year"]
+
+
+class Shares(_Message):
+    """How often a device saw each answer in a period, in L-ths of all; or an alarm, of one label and L = 1.
+
+    Attributes:
+        labels: the answers; null for "none of these".
+        parts: L.
+        per: the period, of which a device sends one histogram.
+        histogram: its number among all of L parts, see dp.naming.number_histogram: no message tells more.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    labels: Annotated[list[Label | None], Field(min_length=1, max_length=100)]
+    parts: Annotated[int, Field(ge=1, le=100)]
+    per: Period
+    histogram: Annotated[int, Field(ge=0)]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError("labels: each answer once")
+        self.parts_of_each()
+        return self
+
+    def parts_of_each(self) -> list[int]:
+        """The parts of each label, whose sum is L. Raises ConfigError if no histogram has the number."""
+        return histogram_of(self.histogram, values=len(self.labels), parts=self.parts)
+
+
+class KeptShares(Shares):
+    """What a device sent, under its id; `counts` are the parts of each label."""
+
+    id: str
+    key: str
+    received: datetime
+    counts: list[int]
 
 
 class AuditLine(_Message):

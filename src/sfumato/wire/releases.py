@@ -26,14 +26,7 @@ MEDIA_TYPE = "application/vnd.sfumato.release"
 
 AnyRelease = Release | FeatureRelease | BitsRelease
 
-_FRAME = Frame(
-    magic=b"SFMT",
-    most=4096,
-    name="a release",
-    whole="a release",
-    cure="send what sfumato.wire.encode returns",
-    otherwise="they do not begin like one; see the description of the format",
-)
+_FRAME = Frame(magic=b"SFMT", most=4096, name="a release")
 _MOST = 1 << 31  # of any number in a header: products of a few of them still fit
 
 _Positive = Annotated[int, Field(ge=1, lt=_MOST)]

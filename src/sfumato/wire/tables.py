@@ -26,14 +26,7 @@ MEDIA_TYPE = "application/vnd.sfumato.answer-table"
 MOST_BITS = 16
 MOST_CLASSES = 1 << 15
 
-_FRAME = Frame(
-    magic=b"SFMA",
-    most=8 << 20,
-    name="an answer table",
-    whole="an answer table",
-    cure="take another copy",
-    otherwise="they do not begin like one",
-)
+_FRAME = Frame(magic=b"SFMA", most=8 << 20, name="an answer table")
 _NONE = np.uint16(1 << 15)
 _SIGNATURE = 64  # bytes
 
@@ -53,11 +46,6 @@ class Header(pydantic.BaseModel):
     bits: Annotated[int, Field(ge=1, le=MOST_BITS)]  # b, of a code without noise
     refuses: bool  # an answer may be "none of these"; False if that was never measured for such codes
 
-    @property
-    def version_tag(self) -> str:
-        """The ETag of HTTP, with its quotes (RFC 9110): other contents have another."""
-        return tag_of(self.version, self.made_of)
-
 
 @dataclass(frozen=True)
 class AnswerTable:
@@ -71,11 +59,6 @@ class AnswerTable:
         """(N, b) bool codes -> for each the nearest class, and whether it belongs to none of these."""
         answers = self.answers[bits @ (1 << np.arange(bits.shape[1] - 1, -1, -1))]
         return [(self.header.labels[answer & ~_NONE], bool(answer & _NONE)) for answer in answers]
-
-
-def tag_of(version: int, made_of: str) -> str:
-    """See version_tag of a header."""
-    return f'"{version}-{made_of[:16]}"'
 
 
 def codes_of(bits: int) -> np.ndarray:

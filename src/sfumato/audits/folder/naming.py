@@ -18,7 +18,7 @@ from sfumato.assess.recognition import chance
 from sfumato.attack import ensemble
 from sfumato.attack.ensemble import Compared, Gallery, choose, standardise
 from sfumato.attack.reidentify import AdversaryConfig, Guesses, Recogniser, Recognisers, StudentConfig
-from sfumato.audits.findings import Finding, Picture, Risk, Table, interval, shown, worst_of
+from sfumato.audits.findings import Finding, Picture, Risk, Table, believed, interval, shown
 from sfumato.audits.folder.pictures import Pictures
 from sfumato.data.labelled import label_of
 from sfumato.dp.mechanisms import seeded_noise
@@ -97,11 +97,6 @@ def name_people(
     )
 
     @cache
-    def by_values() -> Compared:
-        outputs = getattr(protection, "outputs", None)
-        return ensemble.by_values(gallery, readings, copies=config.networks[0].copies, outputs=outputs)
-
-    @cache
     def networks_of(network: AdversaryConfig) -> tuple[Recognisers, Recogniser, Gallery]:
         encoder = partial(first_network, network, known.images.shape[1], 0)
         recognisers = Recognisers(network, known.images, people.codes, encoder)
@@ -110,13 +105,14 @@ def name_people(
 
     def compare(words: AttackWords, network: AdversaryConfig) -> Compared:
         if words.view == "values":
-            return by_values()
+            outputs = getattr(protection, "outputs", None)
+            return ensemble.by_values(gallery, readings, copies=network.copies, outputs=outputs)
         if words.view == "released" and not images:
             return ensemble.by_vectors(gallery, lambda release: release.vectors(), copies=network.copies)
         recognisers, static, clear = networks_of(network)
         if words.view == "student":
             taught = StudentConfig(steps=config.student_steps)
-            return ensemble.by_student(clear, recognisers, static, taught, values=by_values())
+            return ensemble.by_student(clear, recognisers, static, taught)
         return ensemble.by_images(clear, Release.images, recognisers, static, adaptive=words.adaptive)
 
     plans = [
@@ -143,7 +139,6 @@ def name_people(
 def _release(
     known: Pictures, released: Pictures, spec: str, config: NamingConfig
 ) -> Callable[[Tensor, int, int], Any]:
-    """Make the releases of known photographs, as they were copied or anew; probes are what was released."""
     rows = {digest(image): row for row, image in enumerate(known.images)}
 
     def of(pixels: Tensor) -> Release:
@@ -189,8 +184,10 @@ def _report(
     guessing, looked_for = chance(truth), len(probes)
     rates = {size: estimate_of(hits) for size, hits in measured.items()}
     risks = []
+    sure = believed([made.similarities.double() for made in guesses.values()], truth, truth)
     for size, hits in measured.items():
-        of = {"people": len(hits.hits), "images": len(rows), "source": "this audit", **worst_of(hits.rates)}
+        of: dict[str, Any] = {"people": len(hits.hits), "images": len(rows), "source": "this audit"}
+        of |= sure if size == 1 else {}
         risks.append(Risk("singling out", "identity", size, first, rates[size], guessing, **of))
     share, (low, high), unknown = stated.share, stated.interval, len(released.files) - len(rows)
     best: dict[str, tuple[str, str]] = {}  # the best classifier of each adversary, which comes first
@@ -201,8 +198,10 @@ def _report(
         clear = f"Adaptive ones compare with known photographs that they protect by {portable(spec)}."
     sentence = (
         f"{share:.1%} of {len(rows):,} releases are named correctly among {len(columns):,} known people "
-        f"({low:.1%} to {high:.1%}, 95% interval by people). Guessing names {guessing:.1%}. The person "
-        f"named most often is named in {max(stated.rates):.0%} of their releases."
+        f"({low:.1%} to {high:.1%}, 95% interval by people; {len(known.images) / len(columns):.3g} known "
+        f"photographs of each, nobody else to learn from). Guessing names {guessing:.1%}. A release has "
+        f"{sure['bits'].value:.2f} bits of identity ({sure['bits'].low:.2f} to {sure['bits'].high:.2f}); of "
+        f"the hundredth of namings that are surest {sure['surest'].value:.0%} are right."
     )
     if unknown:
         sentence += f" {unknown:,} others have no true name among these, and do not count."
@@ -215,6 +214,7 @@ def _report(
     )
     matches = _matches(guesses[first], known, released, rows, truth) if low > guessing else ()
     figures: dict[str, Any] = {"named": share, "interval": [low, high], "guessing": guessing}
+    figures |= {"bits": sure["bits"].value, "surest": sure["surest"].value}
     figures |= {"people": looked_for, "known_people": len(columns), "releases": len(rows)}
     figures |= {"chosen": [first, second], "by_adversary": {name: hits.share for name, hits in named.items()}}
     naming = Finding("naming", "Who is on it", shown(low > guessing), sentence, table, matches, figures)

@@ -86,15 +86,12 @@ def protection(
         typer.Argument(metavar="SPEC", help="The protection, or several, as dp-pix:cell=4,epsilon=1,3."),
     ],
     shape: Annotated[
-        str | None, typer.Option(help="CxHxW of the images (default: 3x28x28, or 3x224x224 with --one-run).")
-    ] = None,
+        str, typer.Option(help="CxHxW of the images: small ones are quick, and tell the same.")
+    ] = "3x28x28",
     pixels: Annotated[
         int | None, typer.Option(help="How many pixels neighbours differ in (default: the spec's own).")
     ] = None,
-    one_run: Annotated[
-        int | None, typer.Option(min=1, help="Audit so many releases only, with every cell as a trial.")
-    ] = None,
-    trials: Annotated[int | None, typer.Option(help="More give a tighter bound (default: 100000).")] = None,
+    trials: Annotated[int, typer.Option(help="More give a tighter bound.")] = 100_000,
     confidence: Annotated[float, typer.Option(help="The bound holds with this probability.")] = 0.99,
     releases: Annotated[int, typer.Option(min=1, help="Of a person, for the bound on naming them.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the choice of neighbours. The noise is fresh.")] = 0,
@@ -106,7 +103,6 @@ def protection(
 ) -> None:
     """Tell neighbouring images apart by their releases, and prove a lower bound of eps, mu or rho.
 
-    With --one-run it takes seconds, and finds noise that is too small or used twice. Without, it finds more.
     It also states the guarantee against naming the person on the released images, if there is one. The exit
     code is 1 if a bound is above the stated value, or if neighbours are told apart and nothing is stated. An
     audit can convict a protection. It cannot acquit one.
@@ -116,15 +112,13 @@ def protection(
     from sfumato import protect
     from sfumato.audits.evidence import RELEASES
     from sfumato.audits.guarantees import PEOPLE, Audited, report_protections
-    from sfumato.dp.audit import AuditConfig, AuditResult, OneReleaseConfig, OneRunAudit, audit, audit_release
+    from sfumato.dp.audit import AuditConfig, audit
     from sfumato.dp.mechanisms import fresh_noise
     from sfumato.protect.naming import bound_naming, naming_words
     from sfumato.protect.spec import portable
 
-    if one_run is not None and trials is not None:
-        raise ConfigError(f"--one-run {one_run} makes no trials but its releases: leave --trials out")
-    sizes = image_shape(shape or ("3x224x224" if one_run else "3x28x28"))
-    settings: dict[str, Any] = {"shape": sizes, "confidence": confidence, "seed": seed}
+    sizes = image_shape(shape)
+    settings: dict[str, Any] = {"shape": sizes, "confidence": confidence, "seed": seed, "trials": trials}
     audited = []
     for each in protect.expand(spec):
         stated = each.guarantee(sizes, pixels)
@@ -133,12 +127,7 @@ def protection(
             return protection.release(images, fresh_noise()).values
 
         settings["pixels"] = stated.pixels if stated else pixels or 1
-        result: AuditResult | OneRunAudit
-        if one_run is None:
-            config = AuditConfig(trials=100_000 if trials is None else trials, **settings)
-            result = audit(release, stated, config)
-        else:
-            result = audit_release(release, stated, OneReleaseConfig(releases=one_run, **settings))
+        result = audit(release, stated, AuditConfig(**settings))
         naming, bounds = "", {}  # nothing follows from a guarantee that does not hold
         if not result.convicted:
             naming = naming_words(each, sizes, releases=releases, among=_CANDIDATES)

@@ -125,7 +125,6 @@ def _block(x: Tensor, y: Tensor, bottom: Tensor, top: Tensor, height: Tensor) ->
 
 
 def _ball(x: Tensor, y: Tensor, radius: Tensor, shown: Tensor) -> Tensor:
-    """A disc at the origin, if it is shown."""
     return torch.where(shown, radius, -9.0) - (x.square() + y.square()).sqrt()
 
 

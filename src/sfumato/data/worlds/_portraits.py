@@ -401,7 +401,6 @@ class Painter:
         )
 
     def _hat(self) -> tuple[_Layer, _Layer]:
-        """The hat's body and its trim."""
         s, band = self.scene, self.band(-9.0, 0.45, wide=2.0)
         unit = self.width * 1.04 + 0.06
         x, y = band.x / unit, (s["lift"] - band.y) / unit

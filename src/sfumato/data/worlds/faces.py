@@ -24,13 +24,12 @@ from sfumato.data.worlds._portraits import (
     GLASSES,
     HAIR_COLORS,
     LOOKS,
-    PARTS,
     SCENE,
     Painter,
     People,
 )
 from sfumato.data.worlds.drawing import check_world, permutation, uniforms
-from sfumato.errors import ConfigError, did_you_mean
+from sfumato.errors import ConfigError
 
 # The parts that change with an attribute. A pixel that two parts share belongs to the one in front.
 CARRIERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -147,13 +146,6 @@ def people(
         age=age[identity],
         scene=image[:, 2:],
     )
-
-
-def part_codes(attribute: str) -> Tensor:
-    """The codes in a part map of the parts of an attribute; raises ConfigError for an unknown one."""
-    if attribute not in CARRIERS:
-        raise ConfigError(f"faces: no attribute {attribute!r}: {did_you_mean(attribute, CARRIERS)}")
-    return torch.tensor([PARTS.index(part) for part in CARRIERS[attribute]], dtype=torch.uint8)
 
 
 def _deal(count: int, *, seed: int, stream: str) -> dict[str, Tensor]:

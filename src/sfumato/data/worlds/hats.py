@@ -39,6 +39,7 @@ def hats(
     headwear: int = 300,
     per_photo: int = 3,
     per_test_photo: int = 1,
+    further: int = 0,
     identity: str | None = None,
     edge: float = EDGE,
     width: float = WIDTH,
@@ -47,9 +48,10 @@ def hats(
 ) -> LabelledImages:
     """Photographs of faces, each in one or more drawn hats. Splits share neither people nor hats.
 
-    People have the splits of the table, or are dealt to splits if it has none; photographs in no split are
-    left out. Inside a split hats are dealt as in `faces`, and those of one photograph all differ. Distractors
-    wear hats of the test split, so that no adversary distinguishes them by their hats.
+    People have the splits of the table, or are dealt to splits if it has none; photographs in no split, for
+    adversaries to learn from, wear one training hat each. Inside a split hats are dealt as in `faces`, and
+    those of one photograph all differ. Distractors wear hats of the test split, so that no adversary
+    distinguishes them by their hats.
 
     Args:
         path: a CSV as for `table`, or a folder as for `folder`.
@@ -58,13 +60,15 @@ def hats(
         per_photo: how many hats each training photograph gets, one an image.
         per_test_photo: the same for all other photographs. Above 1 an adversary who knows one image of a
             person has to name another of the same photograph.
+        further: hats more on each test photograph, as further pictures of these people.
         identity: the label of the person; None takes `identity`, or else the first label.
         edge: the row of a hat's lower edge in the middle of the image, from 0 (top) to 1, give or take 3/84.
         width: half the width of a head, as a share of the image; hats fit it, give or take a tenth.
 
     Returns:
-        images by photograph, in the order of the source, with the labels of the source and `headwear`. If
-        photographs have several hats, `original` names the photograph of an image.
+        images by photograph, in the order of the source, with the labels of the source and `headwear`; then
+        those in no split and the further ones. If photographs have several hats, `original` names the
+        photograph of an image.
     """
     numbers = {"headwear": headwear, "per_photo": per_photo, "per_test_photo": per_test_photo}
     check_world("hats", size=size, most=512, usual=84, seed=seed, **numbers)
@@ -89,17 +93,23 @@ def hats(
     copies = torch.zeros(len(source), dtype=torch.int64)  # of each photograph
     for split, rows in source.splits.items():
         copies[rows] = each[split]
-    count = int(copies.sum())
+    spare, test = (copies == 0).nonzero().flatten(), source.splits.get("test", copies[:0])
+    count = int(copies.sum()) + len(spare) + further * len(test)
     if count * math.prod(source.images.shape[1:]) > memory():
         raise ConfigError(
             f"{name}: {count} images of {size}x{size} are more than the {memory()} bytes of SFUMATO_MEMORY: "
             "ask for fewer hats a photograph or smaller images, or raise it"
         )
     photograph = torch.arange(len(source)).repeat_interleave(copies)
-    kinds, splits = torch.empty(count, dtype=torch.int64), {}
+    kinds, splits = torch.empty(len(photograph), dtype=torch.int64), {}
     for split, rows in source.splits.items():
         splits[split] = torch.isin(photograph, rows).nonzero().flatten()
         kinds[splits[split]] = _hands(dealt[split], len(rows), each[split], seed, split).flatten()
+    for split, rows, more in (("train", spare, 1), ("test", test, further)):
+        if more and len(rows):
+            splits |= {"further": torch.arange(len(kinds), count)} if split == "test" else {}
+            kinds = torch.cat([kinds, _hands(dealt[split], len(rows), more, seed, f"more {split}").flatten()])
+            photograph = torch.cat([photograph, rows.repeat_interleave(more)])
 
     scene = uniforms(seed, "hats on photographs", count, len(SCENE))
     images = torch.empty(count, *source.images.shape[1:], dtype=torch.uint8)
@@ -112,7 +122,7 @@ def hats(
             images[part], _ = put_on(behind, worn.rows(part), scene[part], edge=edge, width=width)
     labels = {key: Label(label.codes[photograph], label.names) for key, label in source.labels.items()}
     labels["headwear"] = Label(kinds, tuple(f"hat-{i:04d}" for i in range(headwear)))
-    if max(per_photo, per_test_photo) > 1 and "original" not in labels:
+    if max(per_photo, per_test_photo, further) > 1 and "original" not in labels:
         labels["original"] = Label(photograph, tuple(f"photograph-{i:06d}" for i in range(len(source))))
     return LabelledImages(name, images, labels, splits)
 
@@ -167,7 +177,6 @@ def _middle(name: str) -> float:
 def _photographs(
     path: Path, size: int, identity: str | None, skip_unreadable: Skip
 ) -> tuple[LabelledImages, str]:
-    """The photographs, and the label of the person on them."""
     if path.is_dir():
         source = folder(path, size=size, skip_unreadable=skip_unreadable)
         who = identity or "class"

@@ -23,16 +23,18 @@ from sfumato import wire
 from sfumato.base.files import check_alike, read_regular
 from sfumato.base.schemas import validate_json
 from sfumato.device.client import demands, outgoing
-from sfumato.device.client.connection import MOST_REPLY, SYSTEM, Connection, ServiceError, check_url
+from sfumato.device.client.connection import MOST_REPLY, Connection, ServiceError, check_url
 from sfumato.device.client.demands import Accept, Notice, Policy, Protecting, size_words, words
 from sfumato.device.client.outgoing import Failed, Image, Source, as_list, fit
 from sfumato.device.ledger import Ledger
+from sfumato.device.ledger.shares import Plan, Prepared
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ConfigError, DataError, ImageError
+from sfumato.images import digest
 from sfumato.protect.release import Trained
 from sfumato.protect.spec import portable
 from sfumato.wire import labelled, labels, messages, tables
-from sfumato.wire.messages import ClassifierDetails, ClassifierInfo, ClassSummary, ModelInfo
+from sfumato.wire.messages import ClassifierDetails, ClassifierInfo, ClassSummary, KeptShares, ModelInfo
 from sfumato.wire.tables import AnswerTable
 
 if TYPE_CHECKING:
@@ -236,31 +238,12 @@ class Client(AbstractContextManager["Client"]):
         *,
         top: int = 5,
         classifier: str | None = None,
-        batch: str | None = None,
         failed: Failed | None = None,
     ) -> list[list[Guess]]:
-        """Like classify, for each of many images, 32 in a request.
-
-        Args:
-            batch: "shuffled" sends the releases in random order, so that the service sees how often each
-                occurs and nothing else: the bounds of dp.naming for "shuffled" hold if this is the only batch
-                of its period. None sends the images in their order.
-            failed: see enrol; the guesses of a failed image are an empty list.
-        """
+        """Like classify, 32 images in a request. `failed`: see enrol; it has an empty list of guesses."""
         if not 1 <= top <= messages.MOST_GUESSES:
             raise ConfigError(f"top={top}: from 1 to {messages.MOST_GUESSES} classes")
-        if batch not in (None, "shuffled"):
-            raise ConfigError(
-                f"batch={batch!r}: it is 'shuffled', or left out; for requests that do not depend on the "
-                "images, use the answer table (answer_table, --table FILE)"
-            )
-        images: Iterable[Image] = map(Image, as_list(sources))
-        order = None
-        if batch is not None:
-            images = list(images)
-            order = SYSTEM.sample(range(len(images)), len(images))
-            images = [images[place] for place in order]
-        guesses: list[list[Guess]] = []
+        images, guesses = map(Image, as_list(sources)), list[list[Guess]]()
         for found, _, release, numbers in self._release(images, classifier, failed, begin=False):
             answers: list[messages.ImageAnswer] = []
             count = len(numbers) - numbers.count(None)
@@ -271,23 +254,33 @@ class Client(AbstractContextManager["Client"]):
                 raise ServiceError(f"{self.url}: {len(answers)} answers for {count} images")
             answered = map(_guesses, answers)
             guesses += [[] if number is None else next(answered) for number in numbers]
-        if order is None:
-            return guesses
-        return [row for _, row in sorted(zip(order, guesses, strict=True), key=lambda pair: pair[0])]
+        return guesses
 
-    def answer_table(self, *, classifier: str | None = None, known: AnswerTable | None = None) -> AnswerTable:
+    def share(self, table: AnswerTable, plan: Plan, *, person: str | None = None) -> Prepared:
+        """Send the histogram of gathered answers, or an alarm, once: see Ledger.prepare_shares."""
+        with Ledger(self._ledger) as ledger:
+            demands.check_signer(ledger, self.url, table.header.signer, first=False)
+            prepared = ledger.prepare_shares(plan, person=person)
+            number = outgoing.example_id(prepared.number, self.url, table.header.classifier, plan.spec)
+            path = f"{_path(table.header.classifier)}/shares/{number}"
+            self._connection.ask("POST", path, prepared.content, {"content-type": "application/json"})
+            ledger.note_sent(prepared)
+        return prepared
+
+    def shares(self, *, classifier: str | None = None) -> list[KeptShares]:
+        """List the histograms and alarms that all devices sent: it needs a key of the role admin."""
+        return self._ask(list[KeptShares], "GET", f"{_path(self._find_listed(classifier).id)}/shares")
+
+    def answer_table(self, *, classifier: str | None = None) -> AnswerTable:
         """Fetch the signed table for look_up: the answers to all codes.
 
-        The first signing key is pinned. `known` is returned if the classifier has not changed. Raises
-        ServiceError also without a table: only short codes have one; ConfigError for another key.
+        The first signing key is pinned. Raises ServiceError also without a table: only short codes have one;
+        ConfigError for another key.
         """
         info = self._find_listed(classifier)
-        if known is not None and known.header.classifier != info.id:
-            known = None
-        headers = {} if known is None else {"if-none-match": known.header.version_tag}
-        content = self._connection.ask("GET", f"{_path(info.id)}/table", None, headers)
+        content = self._connection.ask("GET", f"{_path(info.id)}/table", None, {})
         try:
-            table = known if known is not None and not content else tables.decode(content)
+            table = tables.decode(content)
         except DataError as error:
             raise ServiceError(f"{self.url}: {words(str(error))}") from error
         if (table.header.classifier, table.header.name) != (info.id, info.name):
@@ -427,12 +420,14 @@ def look_up(
     sources: Source | Iterable[Source],
     *,
     failed: Failed | None = None,
+    gathered: dict[bytes, str | None] | None = None,
 ) -> list[list[Guess]]:
     """Classify by a table of answers, on the device alone: a query sends nothing, and no ledger is charged.
 
     So an adversary at the service learns nothing from queries; it still has the enrolled examples. Arguments
-    and guesses as in Client.classify_many; only the first class has a guess, without numbers. Raises
-    ConfigError if the code has another artefact than the table, or noise.
+    and guesses as in Client.classify_many; only the first class has a guess, without numbers. `gathered` gets
+    the class of each image, None for none of these, by its digest: for Ledger.gather. Raises ConfigError if
+    the code has another artefact than the table, or noise.
     """
     if code.draws_noise:
         raise ConfigError(
@@ -455,6 +450,8 @@ def look_up(
             continue
         ((label, none),) = table.look_up(code.release(image[None], fresh_noise()).numbers() > 0)
         guesses.append([NONE] * none + [Guess(label, None, None)])
+        if gathered is not None:
+            gathered[digest(image)] = None if none else label
     return guesses
 
 

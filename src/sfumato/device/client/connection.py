@@ -1,6 +1,5 @@
 """A connection to a service: requests with a deadline, retries, and errors that say what to do."""
 
-import email.utils
 import ipaddress
 import random
 import re
@@ -73,7 +72,7 @@ class Connection:
     def ask(
         self, method: str, path: str, content: bytes | None, headers: dict[str, str], *, again: bool = True
     ) -> bytes:
-        """Send a request, with retries if they may help. Returns the body of its reply, b"" for a 304."""
+        """Send a request, with retries if they may help. Returns the body of its reply."""
         attempt = 0
         while True:
             try:
@@ -122,7 +121,7 @@ class Connection:
                         raise self._no_answer(f"an answer of more than {MOST_REPLY >> 20} MiB")
                     if time.monotonic() > until:
                         raise self._no_answer(_TOO_SLOW)
-                if reply.is_success or (reply.status_code == 304 and "if-none-match" in headers):
+                if reply.is_success:
                     return bytes(body)
                 raise _refusal(self.url, reply.status_code, reply.headers, bytes(body))
         except httpx.HTTPError as error:
@@ -178,15 +177,9 @@ def _refusal(url: str, status: int, headers: Mapping[str, str], body: bytes) -> 
 
 
 def _seconds(headers: Mapping[str, str]) -> float | None:
-    """Read Retry-After: a number of seconds, or a date by the clock of the service, which Date gives."""
+    """Read Retry-After: a number of seconds."""
     value = headers.get("retry-after", "").strip()
-    if value.isascii() and value.isdecimal():
-        return float(value[:_MOST_DIGITS])
-    try:
-        then, now = (email.utils.parsedate_to_datetime(headers[name]) for name in ("retry-after", "date"))
-        return max(0.0, (then - now).total_seconds())
-    except (KeyError, ValueError, TypeError, IndexError, OverflowError):  # depending on the error
-        return None
+    return float(value[:_MOST_DIGITS]) if value.isascii() and value.isdecimal() else None
 
 
 def _cure_of_tls(error: httpx.HTTPError) -> str | None:

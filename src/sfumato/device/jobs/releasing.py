@@ -8,14 +8,14 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
+from sfumato.assess.likeness import square_difference
 from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.ledger.near_copies import Fingerprint, fingerprints
 from sfumato.device.ledger.tables import protection_key
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ImageError
-from sfumato.images import Images, Pixels, as_array, check_batch, digest
+from sfumato.images import Images, as_array, check_batch, digest
 from sfumato.protect.naming import information
 from sfumato.protect.parameters import LEAST_DIFFERENCE
 from sfumato.protect.region import Region, RegionRelease
@@ -185,17 +185,3 @@ def check_differs(protection: Protection, images: Images, released: Release) -> 
             "which larger images need; or write none to send images in clear",
             cause="its release would be nearly the image itself",
         )
-
-
-def square_difference(
-    image: Pixels, seen: Pixels, covered: NDArray[np.bool_] | None = None
-) -> tuple[int, int]:
-    """Sum the squared differences of two (C, H, W) uint8 images, in pixels of `covered`; count the values."""
-    apart = np.maximum(image, seen) - np.minimum(image, seen)  # fits uint8
-    if covered is not None:
-        apart = apart[:, covered[0]]
-    if not apart.size:
-        return 0, 0
-    # A histogram of differences is exact, and several times as fast as squares in floating point.
-    counts = Image.fromarray(apart.reshape(-1, apart.shape[-1])).histogram()
-    return sum(count * level**2 for level, count in enumerate(counts)), apart.size

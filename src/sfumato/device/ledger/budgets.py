@@ -94,7 +94,7 @@ class Budget:
             case _:
                 costs = [self._cost_of(guarantee, self.definition) for guarantee in guarantees]
         if not costs:
-            lack, cure, _ = _WORDS.get(self.definition, _PROVED)
+            lack, cure = _WORDS.get(self.definition, _PROVED)
             raise BudgetExceededError(f"{lack}, so no budget{cure}", cause=lack)
         return min(costs)
 
@@ -171,11 +171,6 @@ class Budget:
         what = "nobody counts the outputs" if self.definition == "bits" else "nothing is proved"
         return f"{what} of a release"
 
-    @property
-    def holds_nothing_of(self) -> str:
-        """Which releases it always refuses, in words; "" for a number of releases."""
-        return _WORDS.get(self.definition, _PROVED)[2]
-
     def describe_spent(self, spent: float) -> str:
         """Say how much is spent, in the unit of the budget."""
         if math.isinf(spent):
@@ -227,29 +222,22 @@ def _parse_naming(text: str) -> Budget:
 _SUMMED: dict[str, str] = {"pure": "eps", "gaussian": "mu^2", "concentrated": "rho"}  # these add up
 _KEYS: dict[str, _Definition] = {"releases": "releases", "bits": "bits"}
 _KEYS |= {"epsilon": "pure", "mu": "gaussian", "rho": "concentrated"}
-# For a release that no budget of a kind holds: its lack, the refusal with the cure, and what it does hold.
-_PROVED = (
-    "nothing is proved of it",
-    " can hold it: use a protection with a proof, such as dp-pix",
-    "it holds only releases with a proof, such as dp-pix: a blur, a mosaic (pixelize) or a mask is "
-    "refused; an image that had such a release before gets no more releases",
-)
+# For a release that no budget of a kind holds: its lack, and the refusal with the cure.
+_PROVED = ("nothing is proved of it", " can hold it: use a protection with a proof, such as dp-pix")
 _CODES = " can hold it: release a code of bits or an answer"
-_BITS = "it holds only codes of bits and answers: every other release is refused"
-_NAMING = "it holds releases with a proof about naming, such as a code of bits: a blur is refused"
 _WORDS = {
-    "releases": ("", "", ""),
-    "bits": ("its outputs are not counted", f" in bits{_CODES}", _BITS),
-    "naming": (_PROVED[0], f" of naming{_CODES}", _NAMING),
+    "bits": ("its outputs are not counted", f" in bits{_CODES}"),
+    "naming": (_PROVED[0], f" of naming{_CODES}"),
 }
 NO_LIMIT = Budget(definition="releases", amount=math.inf, words="none")
 
 _MOST = 1e18  # the largest number of a budget: later arithmetic cannot overflow
-PERIODS = {"day": 86_400.0, "week": 604_800.0, "month": 2_592_000.0, "year": 31_536_000.0, "ever": math.inf}
+PERIODS = {"day": 86_400.0, "week": 604_800.0, "month": 2_592_000.0}
+PERIODS |= {"quarter": 7_884_000.0, "year": 31_536_000.0, "ever": math.inf}
 _FORMS = (
     "write epsilon=10, epsilon=10,delta=1e-6, mu=2 or rho=1, followed by pixels=4 for 4 pixels; or "
-    "bits=64, or releases=5; or naming=1%,of=1000, followed by per=day, week, month or year, and "
-    "assuming=none, shuffled or exchangeable"
+    "bits=64, or releases=5; or naming=1%,of=1000, followed by per=day, week, month, quarter or "
+    "year, and assuming=none, chain, shuffled or exchangeable"
 )
 
 

@@ -26,7 +26,7 @@ from sfumato.dp.guarantee import Guarantee, proof_of
 from sfumato.dp.naming import NOTHING_KNOWN, Information, Proof, compose
 from sfumato.errors import BudgetExceededError, ConfigError
 
-NearCopies = Literal["charge", "refuse", "ignore"]
+NearCopies = Literal["charge", "ignore"]
 
 # 2025, in seconds since 1970: no release was made before there was a ledger. A clock that says so is wrong.
 _EARLIEST = 1_735_689_600.0
@@ -111,12 +111,6 @@ class _Charging:
         rows = self.database.execute(f"select scope from people where image in ({_COPIES})", (image,))
         people = {scope for (scope,) in rows}
         named = set() if charge.person is None else {scope_of(charge.person)}
-        if row is None and self.mode == "refuse" and (likeness := self._likeness(image)):
-            raise BudgetExceededError(
-                f"{charge.spec}: {likeness}. Two versions of one photograph? Release one of them, or let "
-                f"them share a budget with `sfumato ledger near-copies charge{self.option}`",
-                cause="a near copy of an image that was released before",
-            )
         self._check_sums(image, None if row else proofs, people, named)
         for scope in named:
             self.database.execute("insert or ignore into people values (?, ?)", (image, scope))

@@ -7,16 +7,14 @@ people who read it can tell whether a picture they hold was ever released here, 
 """
 
 import difflib
-import json
-import math
 import os
 import re
 import shlex
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -26,13 +24,16 @@ import platformdirs
 from sfumato.base import databases
 from sfumato.base.alike import look
 from sfumato.base.databases import snapshot, transaction
-from sfumato.device.ledger import charging, tables, witness
+from sfumato.device.ledger import charging, shares, tables, witness
 from sfumato.device.ledger.budgets import NO_LIMIT, Budget
 from sfumato.device.ledger.charging import Charge, Charged, NearCopies
+from sfumato.device.ledger.shares import Plan, Prepared
 from sfumato.device.ledger.tables import MARKS, DamagedError, person_of, scope_of, service_name
 from sfumato.dp import naming
 from sfumato.dp.naming import Assumption, Naming
 from sfumato.errors import ConfigError, LedgerError, SfumatoError, did_you_mean
+
+_RELEASED = "releases > 0 and id not in (select image from shares)"
 
 
 def default_path() -> Path:
@@ -215,6 +216,26 @@ class Ledger(AbstractContextManager["Ledger"]):
         self._testify()
         return charged
 
+    def gather(self, service: str, classifier: str, answers: Mapping[bytes, str | None]) -> None:
+        """Keep answers by the digests of their images, until they leave; the last one of an image counts."""
+        rows = [(service_name(service), classifier, image, label) for image, label in answers.items()]
+        with self._changing():
+            self._database.executemany("insert or replace into gathered values (?, ?, ?, ?)", rows)
+
+    def prepare_shares(self, plan: Plan, *, person: str | None = None) -> Prepared:
+        """Charge the histogram or alarm of a period before it leaves: see sfumato.device.ledger.shares."""
+        plan = replace(plan, service=service_name(plan.service))
+        with self._changing():
+            prepared = shares.prepare(self._database, plan, person=person, option=self._option)
+        self._testify()
+        return prepared
+
+    def note_sent(self, prepared: Prepared) -> None:
+        """Record that the service has it: it is not sent again."""
+        query = "update shares set sent = 1 where image = (select image from charges where number = ?)"
+        with self._changing():
+            self._database.execute(query, (prepared.number,))
+
     def find_releases(self, images: Sequence[bytes], spec: str) -> dict[bytes, bytes]:
         """Map digests of images to their stored random releases by a spec, see tables.protection_key."""
         query = (
@@ -247,10 +268,10 @@ class Ledger(AbstractContextManager["Ledger"]):
     def set_near_copies(self, mode: NearCopies) -> None:
         """Set how near copies are treated from now on.
 
-        "charge" gives those of a picture one budget; "refuse" releases only one; "ignore" tells them apart.
+        "charge" gives those of a picture one budget; "ignore" tells them apart.
         """
-        if mode not in ("charge", "refuse", "ignore"):
-            raise ConfigError(f"near copies {mode!r}: choose charge, refuse or ignore")
+        if mode not in ("charge", "ignore"):
+            raise ConfigError(f"near copies {mode!r}: choose charge or ignore")
         with self._changing():
             self._database.execute("update settings set value = ? where key = 'near copies'", (mode,))
 
@@ -277,17 +298,6 @@ class Ledger(AbstractContextManager["Ledger"]):
             for counted in (False, True) if person else ():
                 tables.insert_budget(self._database, scope, NO_LIMIT, counted=counted)
             return 0.0
-
-    def count_unheld(self, budget: Budget) -> int:
-        """Count the images that have, with their near copies, a release of infinite cost."""
-        query = (
-            "select count(distinct image) from copies where copy in "
-            "(select image from charges where terms in (select value from json_each(?)))"
-        )
-        with self._errors():
-            rows = self._read("select id, guarantees, outputs, leakage from terms")
-            beyond = [row[0] for row in rows if math.isinf(charging.cost_or_infinity(budget, *row[1:]))]
-            return int(self._read(query, json.dumps(beyond))[0][0])
 
     def people(self) -> list[str]:
         """List the people who are named in images of the ledger, as their names look."""
@@ -363,14 +373,14 @@ class Ledger(AbstractContextManager["Ledger"]):
     def summary(self) -> Summary:
         """Summarise the ledger."""
         pictures = (
-            "select count(*) from images where releases > 0 and not exists (select 1 from copies join images "
+            f"select count(*) from images where {_RELEASED} and not exists (select 1 from copies join images "
             "as other on other.id = copy where copies.image = images.id and copy < images.id and "
             "other.releases > 0)"
         )
         specs = "select spec, count(*) from charges join terms on terms.id = terms group by 1 order by 1"
         spent = partial(charging.sum_by_person, self._database)
         with self._errors(), snapshot(self._database):
-            ((images,),) = self._read("select count(*) from images where releases > 0")
+            ((images,),) = self._read(f"select count(*) from images where {_RELEASED}")
             ((shown,),) = self._read(pictures)
             counts = dict(self._read(specs))
             budgets = charging.read_budgets(self._database)

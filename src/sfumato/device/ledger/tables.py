@@ -21,7 +21,7 @@ from sfumato.device.ledger.budgets import Budget
 from sfumato.errors import ConfigError
 from sfumato.protect.spec import files_of, with_files
 
-MARKS = databases.Marks(application=0x5346554D, version=7)  # "SFUM": a ledger
+MARKS = databases.Marks(application=0x5346554D, version=8)  # "SFUM": a ledger
 EVERY_IMAGE, EVERY_PERSON = b"", b"person:"
 _PORTS = {"http": 80, "https": 443}
 
@@ -76,6 +76,15 @@ create table charges (
     link blob not null,  -- of the charge before and this one, see witness
     release blob,  -- the values; null where the protection draws no noise. Last: all before is read without
     unique (image, terms)
+);
+create table gathered (  -- answers of classifiers here, which leave as one histogram: see shares
+    service text not null, classifier text not null, image blob not null, label text,
+    primary key (service, classifier, image)
+);
+create table shares (  -- the charges of histograms and alarms
+    image integer primary key references images, service text not null, classifier text not null,
+    most integer not null,  -- alarms of a period; 0 for a histogram
+    sent integer not null  -- 1 once the service has confirmed it
 );
 """
 

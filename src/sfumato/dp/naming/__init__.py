@@ -45,6 +45,13 @@ from sfumato.dp.naming.one import (
     pure,
     randomised_response,
 )
+from sfumato.dp.naming.period import (
+    count_alarms,
+    count_histograms,
+    histogram_of,
+    number_histogram,
+    round_shares,
+)
 from sfumato.dp.naming.statement import Naming, make_statement, prior_of, sentence, sentences
 
 __all__ = [
@@ -61,19 +68,24 @@ __all__ = [
     "approximate",
     "compose",
     "concentrated",
+    "count_alarms",
+    "count_histograms",
     "counting",
     "discrete",
     "discrete_mu",
     "flipped_bits",
     "gaussian",
     "gaussian_ball",
+    "histogram_of",
     "least",
     "log_rank",
     "make_statement",
+    "number_histogram",
     "of_each",
     "prior_of",
     "pure",
     "randomised_response",
+    "round_shares",
     "sentence",
     "sentences",
 ]

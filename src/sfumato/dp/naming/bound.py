@@ -10,6 +10,9 @@ Kamath 2020, arXiv:1807.07878), so naming is at most the factor times π. M outp
 
 - "none": a sequence, M^n.
 - "one image": all n show one image, and only noise differs: M, for they reveal no more than its true output.
+- "chain": given the person, one-bit answers are a first-order Markov chain, or a mixture of chains. Then
+  P_s(y) is at most max Π p_ij^n_ij over chains, summed over all sequences by their first answer, its number z
+  and runs a, and the runs b of the other; see `_log_chain`. Bursts are long runs. M > 2: a sequence.
 - "shuffled": only the histogram is seen, one of binom(n + M - 1, M - 1) (the types of Csiszár).
 - "exchangeable": given the person, releases are draws from a distribution θ that is theirs, or drawn once for
   them (de Finetti). Then P_s(y) <= max_θ Π θ_{y_i}, whose sum over all sequences is the Shtarkov sum C(M, n)
@@ -188,11 +191,15 @@ def log_rank(bound: Callable[[float], Bound], *, people: int, largest: float | N
     return total / math.log(people) * (1 - 1e-12)
 
 
-Assumption = Literal["none", "one image", "shuffled", "exchangeable"]
+Assumption = Literal["none", "one image", "chain", "shuffled", "exchangeable"]
 
 ASSUMED: dict[Assumption, str] = {
     "none": "nothing is assumed of the images",
     "one image": "assumed: all releases are of one image",
+    "chain": (
+        "assumed: given the person, they are a Markov chain, in which an answer depends on the one before "
+        "alone (bursts are allowed), the same over all of them; the order is seen"
+    ),
     "shuffled": "assumed: they leave as one shuffled batch without times, so that nobody sees their order",
     "exchangeable": (
         "assumed: given the person, each is an independent draw from one distribution, which stays the same "
@@ -203,12 +210,13 @@ ASSUMED: dict[Assumption, str] = {
 COUNTED: dict[Assumption, str] = {
     "none": "counting of outputs: Smith 2009, Thm. 1",
     "one image": "outputs of one image: Issa, Wagner & Kamath 2020, Thm. 1",
+    "chain": "Shtarkov sum of a Markov chain: Shtarkov 1987",
     "shuffled": "counting of histograms: Smith 2009, Thm. 1",
     "exchangeable": "Shtarkov sum: Shtarkov 1987; Kontkanen & Myllymäki 2007",
 }
-BY_STRENGTH: tuple[Assumption, ...] = ("none", "shuffled", "exchangeable")  # each proves more
+BY_STRENGTH: tuple[Assumption, ...] = ("none", "chain", "shuffled", "exchangeable")  # each proves more
 _MOST_TERMS = 1_000_000  # of a sum; with more, only the factor of a sequence is claimed
-_MOST_SHUFFLED = 2_000  # flipped bits of a batch, whose sum has n³ terms
+_MOST_SHUFFLED = 2_000  # flipped bits of a batch, whose sum has n³ terms, or answers of a chain
 _BEYOND = 700.0  # from this logarithm on, nothing is proved for any prior
 
 
@@ -223,6 +231,8 @@ def log_factor(*, outputs: int, releases: int, assuming: Assumption) -> float:
         return math.log(m)
     if assuming == "none" or n == 1:
         return sequence
+    if assuming == "chain":
+        return min(sequence, _log_chain(n) if m == 2 else math.inf)
     types = _log_types(m, n)
     return min(sequence, types, _log_shtarkov(m, n) if assuming == "exchangeable" else math.inf)
 
@@ -242,7 +252,7 @@ def log_flipped(*, flip: float, releases: int, assuming: Assumption) -> float:
     if n > _MOST_TERMS or (assuming == "shuffled" and n > _MOST_SHUFFLED):
         return math.inf
     match assuming:
-        case "none":
+        case "none" | "chain":  # a chain with flips is none
             return n * math.log(2 - 2 * q)
         case "one image":
             terms = np.maximum(binomial(n, q, 1 - q), binomial(n, 1 - q, q))
@@ -292,3 +302,27 @@ def _log_shtarkov(outputs: int, releases: int) -> float:
         if now > _BEYOND:
             return math.inf
     return now + UP_PER_STEP * outputs if outputs > 1 else 0.0
+
+
+@lru_cache(maxsize=256)
+def _log_chain(releases: int) -> float:
+    """ln of 2 Σ_z Σ_a Σ_b binom(z-1, a-1) binom(n-z-1, b-1) Π_ij (n_ij / n_i.)^n_ij, b being a - 1 or a.
+
+    From the first answer to itself there are n_00 = z - a steps, to the other n_01 = b, back n_10 = a - 1,
+    and n_11 = n - z - b; 0^0 = 1.
+    """
+    n = releases
+    if n > _MOST_SHUFFLED:
+        return math.inf
+    logarithm = np.array([math.lgamma(i + 1) for i in range(n + 1)])
+    steps = np.arange(n + 1) * np.log(np.maximum(np.arange(n + 1), 1))  # k ln k
+    total = [1.0]  # z = n: one run
+    for z in range(1, n):
+        for before in (0, 1):  # b = a - before
+            a = np.arange(1 + before, min(z, n - z + before) + 1)
+            b, left = a - before, z - a
+            ways = logarithm[z - 1] - logarithm[a - 1] - logarithm[left]
+            ways = ways + logarithm[n - z - 1] - logarithm[b - 1] - logarithm[n - z - b]
+            likeliest = steps[left] + steps[b] - steps[left + b] + steps[a - 1] + steps[n - z - b]
+            total += np.exp(ways + likeliest - steps[a - 1 + n - z - b]).tolist()
+    return math.log(2 * math.fsum(total)) + UP_PER_STEP * n

@@ -16,6 +16,7 @@ from sfumato.dp.naming.bound import (
 from sfumato.errors import ConfigError
 
 _NOTHING = 0.999  # from here on a bound is not worth a sentence
+SURE = 0.1  # the posterior probability that sentences speak of
 _LESS = 1 - 1e-6  # of a chance, to be worth another one
 
 
@@ -44,6 +45,14 @@ class Naming:
         """Whether the chance is low enough to be worth a sentence."""
         return self.chance < _NOTHING
 
+    def bound_sure(self, posterior: float) -> float:
+        """The most that the chance can be of a release after which anybody has that posterior probability.
+
+        The largest posterior max_s P(s | y) is the chance to name the person after y, whose mean over y the
+        bound holds: at most `chance` / c, by Markov's inequality.
+        """
+        return min(1.0, self.chance / posterior)
+
     def __str__(self) -> str:
         return sentence([self])
 
@@ -65,6 +74,15 @@ def sentence(namings: Sequence[Naming]) -> str:
     )
     text += "".join(f", or of {other.candidates:,} more than {_percent(other.chance)}" for other in others)
     caveat = "on average over people and noise, so that a rare release may name its own person"
+    sure = [
+        _percent(naming.bound_sure(SURE)) + (f" among {naming.candidates:,}" if naming.candidates else "")
+        for naming in proved
+        if naming.bound_sure(SURE) < 1
+    ]
+    if sure:
+        caveat += (
+            f", though nobody can be {SURE:.0%} sure of them except with a chance of {' or '.join(sure)}"
+        )
     sources = dict.fromkeys(naming.source for naming in proved if naming.source)
     text += f" ({'; '.join([first.assumption, caveat, *sources])})"
     if nothing:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, get_args
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response, Security
+from fastapi import APIRouter, Depends, Path, Query, Request, Response, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import APIKeyHeader
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, TypeAdapter, ValidationError
@@ -25,7 +25,7 @@ from sfumato.serve.service import Service, Serving, in_thread
 from sfumato.serve.store import Example, Key, Role
 from sfumato.wire import labelled, messages
 from sfumato.wire.labels import LABEL, normal
-from sfumato.wire.tables import MEDIA_TYPE, tag_of
+from sfumato.wire.tables import MEDIA_TYPE
 
 router = APIRouter(responses=problems.RESPONSES)
 counts = APIRouter()  # for a server with a key for its metrics
@@ -317,6 +317,31 @@ async def forget_example(key: Writer, service: Serving, classifier: Id, example:
     return await in_thread(lambda: service.store.forget_example(key.tenant, classifier, example, by=key))
 
 
+# How often devices saw each answer in a period, for statistics: see sfumato.dp.naming.period
+
+
+@router.post(
+    "/v1/classifiers/{classifier}/shares/{share}",
+    status_code=204,
+    openapi_extra=json_body(messages.Shares),
+)
+async def share(key: Writer, service: Serving, classifier: Id, share: Id, request: Request) -> None:
+    """Keep the histogram of a device's answers in a period, or an alarm, under an id that it drew.
+
+    Needs the role `write`. What is sent again under its id is kept once. It is forgotten with its classifier,
+    or with a class that it names. Errors: 404 if you have no such classifier; 422 if it is no histogram, or
+    names a class that the classifier lacks.
+    """
+    sent = await receive_json(messages.Shares, request, service)
+    await in_thread(lambda: service.store.share(key.tenant, classifier, share, sent, by=key))
+
+
+@router.get("/v1/classifiers/{classifier}/shares")
+async def list_shares(key: Admin, service: Serving, classifier: Id) -> list[messages.KeptShares]:
+    """List the histograms and alarms that devices sent, the oldest first. Needs the role `admin`."""
+    return await in_thread(service.store.shares, key.tenant, classifier)
+
+
 # All answers of a classifier at once, for devices that send no query
 
 
@@ -326,13 +351,12 @@ async def answer_table(
     service: Serving,
     classifier: Id,
     request: Request,
-    if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Give the answers to all codes, signed, in which a device looks its own up, so that it sends no query.
 
     For models of codes of at most 16 bits. The format is that of sfumato.wire.tables. The role `read` is
-    enough: queries tell the same, one by one. 304 if the classifier is still as `If-None-Match` says. A table
-    is made once for each version of a classifier, one at a time.
+    enough: queries tell the same, one by one. A table is made once for each version of a classifier, one at a
+    time.
 
     Errors: 404 if you have no such classifier; 409 if it has no class, if its model is not served, or if that
     has no table; 503 if other tables are made now.
@@ -341,14 +365,11 @@ async def answer_table(
     if reason := why_no_table(model):
         raise Problem(409, reason)
     info = await in_thread(service.store.classifier, key.tenant, classifier)
-    made_of = model.demand.made_of
-    if made_of is not None and if_none_match == tag_of(info.version, made_of):
-        return Response(status_code=304)
     with service.room.share() as take:
         table = await service.tables.make(key.tenant, info, model, take, request.is_disconnected)
     if table is None:
         raise Problem(409, "the classifier has no class: enrol examples first")
-    return Response(table.content, media_type=MEDIA_TYPE, headers={"etag": table.header.version_tag})
+    return Response(table.content, media_type=MEDIA_TYPE)
 
 
 # A tenant as a whole: its audit log, and forgetting everything

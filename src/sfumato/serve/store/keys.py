@@ -102,9 +102,7 @@ class Keys(Database):
         }
         with self._writing() as connection:
             if connection.scalar(select(tenants.c.name).where(tenants.c.name == tenant)) is None:
-                raise NotFoundError(
-                    f"no tenant {tenant!r}: create it with --new-tenant, or by `sfumato keys tenant`"
-                )
+                raise NotFoundError(f"no tenant {tenant!r}: create it with --new-tenant")
             connection.execute(insert(keys).values(hash=_hash(secret), **row))
             note(connection, by, "create key", label=key_id)
         return record(Key, row), secret

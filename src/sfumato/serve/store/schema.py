@@ -112,6 +112,17 @@ examples = sa.Table(
     sa.Index("examples_of_a_key", "tenant", "key"),
 )
 
+shares = sa.Table(
+    "shares",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    *_texts("tenant", "classifier", "key", "given_id", "content"),  # content: a message of Shares
+    *_times("received"),
+    sa.ForeignKeyConstraint(["tenant", "classifier"], ["classifiers.tenant", "classifiers.id"]),
+    sa.ForeignKeyConstraint(["tenant", "key"], ["keys.tenant", "keys.id"]),
+    sa.UniqueConstraint("classifier", "given_id"),
+)
+
 audit = sa.Table(
     "audit",
     metadata,

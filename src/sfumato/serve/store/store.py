@@ -1,6 +1,5 @@
 """The store of the cloud: classifiers, their classes, and the prototypes computed from examples."""
 
-import hashlib
 import logging
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,14 +30,18 @@ from sfumato.serve.store.keys import (
     record,
     storable,
 )
-from sfumato.serve.store.schema import audit, classes, classifiers, examples, keys
-from sfumato.wire.messages import AuditLine, ClassifierInfo, ClassSummary, EnrolledClass, Forgotten
-
-MANY = 100_000  # prototypes of a classifier from which `index` builds an index
+from sfumato.serve.store.schema import audit, classes, classifiers, examples, keys, shares
+from sfumato.wire.messages import (
+    AuditLine,
+    ClassifierInfo,
+    ClassSummary,
+    EnrolledClass,
+    Forgotten,
+    KeptShares,
+    Shares,
+)
 
 _DIMENSION = 16_000  # the most that pgvector holds
-_INDEXED = 2_000  # the longest vectors that pgvector's HNSW takes
-_CANDIDATES = 200  # of an HNSW search; pgvector takes up to 1,000
 
 _log = logging.getLogger("sfumato.serve")
 
@@ -109,7 +112,7 @@ class Store(Keys):
             _lock(connection, tenant, classifier)
             forgotten = _drop(connection, tenant, [classifier], audit.c.classifier == classifier)
             note(connection, by, "delete classifier", examples=forgotten, classifier=classifier)
-        self._tidy([classifier])
+        self._tidy()
         return Forgotten(forgotten=forgotten)
 
     def enrol(
@@ -214,8 +217,36 @@ class Store(Keys):
             mine = list(connection.scalars(query.with_for_update(key_share=True)))
             forgotten = _drop(connection, tenant, mine)
             note(connection, by, "forget everything", examples=forgotten)
-        self._tidy(mine)
+        self._tidy()
         return Forgotten(forgotten=forgotten)
+
+    def share(self, tenant: str, classifier: str, given_id: str, sent: Shares, *, by: Key) -> None:
+        """Keep a histogram or an alarm; one whose given id is known stays as it is: repeat the call at will.
+
+        Raises DataError if it names a class that the classifier does not have.
+        """
+        named = [label for label in sent.labels if label is not None]
+        with self._changing(tenant, by) as connection:
+            _lock(connection, tenant, classifier)
+            if lacking := set(named) - set(_class_rows(connection, tenant, classifier, named)):
+                raise DataError(f"no such class: {sorted(lacking)[0]!r}: fetch the answer table again")
+            row = {"tenant": tenant, "classifier": classifier, "key": by.id, "given_id": given_id}
+            content = sent.model_dump_json()
+            adding = self._insert(shares).values(**row, received=now(), content=content)
+            if connection.execute(adding.on_conflict_do_nothing()).rowcount:
+                note(connection, by, "share", classifier=classifier)
+
+    def shares(self, tenant: str, classifier: str) -> list[KeptShares]:
+        """List the histograms and alarms of a classifier, the oldest first."""
+        joined = classifiers.outerjoin(shares, classifiers.c.id == shares.c.classifier)
+        rows = self._rows_of(tenant, classifier, select(shares).select_from(joined).order_by(shares.c.id))
+        kept = [(row, Shares.model_validate_json(row.content)) for row in rows if row.id is not None]
+        return [
+            KeptShares(
+                **dict(sent), id=row.given_id, key=row.key, received=row.received, counts=sent.parts_of_each()
+            )
+            for row, sent in kept
+        ]
 
     def audit(self, tenant: str, *, since: datetime | None = None, most: int = 1000) -> list[AuditLine]:
         """List the changes and who made them, the newest first, at most `most` entries.
@@ -273,9 +304,7 @@ class Store(Keys):
         return row.classes, row.dimension
 
     def nearest(self, tenant: str, classifier: str, queries: np.ndarray, *, count: int) -> list[Prototypes]:
-        """Find the classes with the nearest prototypes in PostgreSQL: for galleries too large to cache.
-
-        Exact, unless `index` has built an HNSW index, which may miss some (docs/speed.md).
+        """Find the classes with the nearest prototypes by PostgreSQL: for galleries too large to cache.
 
         Returns `count` classes for each of the (Q, D) queries, the nearest first. Raises DataError if these
         have another dimension or are not finite; ConflictError for SQLite, which has no search of vectors.
@@ -289,54 +318,12 @@ class Store(Keys):
             )
         columns = (classes.c.label, classes.c.sum, classes.c.weight, classes.c.examples)
         wanted = bindparam("wanted", type_=VECTOR(queries.shape[1]))
-        # A partial index is used if the query contains its condition as text.
-        only = classes.c.classifier == bindparam("only", classifier, literal_execute=True)
+        distance = classes.c.vector.op("<->", return_type=sa.Double)(sa.cast(wanted, wanted.type))
+        mine = _of(classes, tenant), classes.c.classifier == classifier
+        query = select(*columns).where(*mine).order_by(distance).limit(count)
         with self._transaction() as connection:
-            vector: sa.ColumnElement[Any] = classes.c.vector
-            if count <= _CANDIDATES and _has_index(connection, classifier):
-                vector = sa.cast(vector, wanted.type)
-                # Forbid reading and sorting all, which the planner prefers for queries of many columns.
-                connection.execute(sa.text("set local enable_sort = off"))
-                connection.execute(sa.text(f"set local hnsw.ef_search = {_CANDIDATES}"))
-                # Skip rows that were deleted and not yet vacuumed.
-                connection.execute(sa.text("set local hnsw.iterative_scan = strict_order"))
-            distance = vector.op("<->", return_type=sa.Double)(sa.cast(wanted, wanted.type))
-            query = select(*columns).where(_of(classes, tenant), only).order_by(distance).limit(count)
             found = [connection.execute(query, {"wanted": row.astype(np.float32)}).all() for row in queries]
         return [_prototypes(0, dimension, rows, sums=True) for rows in found]
-
-    def index(self, tenant: str, classifier: str) -> bool:
-        """Build an HNSW index in PostgreSQL for a classifier of 100,000 classes or more, unless there is one.
-
-        Source: Malkov & Yashunin 2018, as pgvector builds it: M = 16 links, 64 candidates. It takes minutes,
-        in which enrolment continues: call it in the background, as often as you like. pgvector has no such
-        index for vectors of more than 2,000 numbers.
-
-        Returns:
-            whether there is one now.
-        """
-        if not self.is_postgresql:
-            return False
-        count, dimension = self.count(tenant, classifier)
-        lock = int.from_bytes(hashlib.sha256(classifier.encode()).digest()[:7])
-        with self._transaction(isolation_level="AUTOCOMMIT") as connection:
-            if _has_index(connection, classifier):
-                return True
-            if count < MANY or dimension > _INDEXED:
-                return False
-            if not connection.scalar(select(func.pg_try_advisory_lock(lock))):
-                return False  # another process is building it
-            try:
-                connection.execute(_drop_index(classifier))  # interrupted, it exists and is unusable
-                connection.execute(
-                    sa.text(
-                        f'create index concurrently "hnsw_{classifier}" on classes using hnsw '
-                        f"((vector::vector({dimension})) vector_l2_ops) where classifier = '{classifier}'"
-                    )
-                )
-            finally:
-                connection.execute(select(func.pg_advisory_unlock(lock)))
-            return True
 
     @contextmanager
     def _changing(self, tenant: str, by: Key, conflict: str | None = None) -> Iterator[sa.Connection]:
@@ -346,17 +333,10 @@ class Store(Keys):
         with self._writing(conflict) as connection:
             yield connection
 
-    def _tidy(self, gone: Sequence[str] = ()) -> None:
-        """Drop the indices of classifiers, and all forgotten data from the log of SQLite.
-
-        If it fails, the change stands, and the failure is logged.
-        """
+    def _tidy(self) -> None:
+        """Drop all forgotten data from the log of SQLite. If it fails, the change stands, which is logged."""
         try:
-            if self.is_postgresql:
-                with self._transaction(isolation_level="AUTOCOMMIT") as connection:
-                    for classifier in gone:
-                        connection.execute(_drop_index(classifier))
-            else:
+            if not self.is_postgresql:
                 with self._cursor() as cursor:
                     # It waits for readers; on timeout the next call does the work.
                     cursor.execute("pragma wal_checkpoint(truncate)")
@@ -404,15 +384,6 @@ class Store(Keys):
         connection.execute(insert(examples), rows)
         ids = iter([row["id"] for row in rows])
         return {label: list(islice(ids, len(given))) for label, given in new.items()}
-
-
-def _has_index(connection: sa.Connection, classifier: str) -> bool:
-    query = sa.text("select indisvalid from pg_index where indexrelid = to_regclass(:name)")
-    return bool(connection.scalar(query, {"name": f'"hnsw_{classifier}"'}))
-
-
-def _drop_index(classifier: str) -> sa.TextClause:
-    return sa.text(f'drop index concurrently if exists "hnsw_{classifier}"')
 
 
 # Built once: building statements takes as long as running them.
@@ -498,6 +469,10 @@ def _forget(
         connection.execute(update(classes).where(*this).values(**prototype))
     else:
         connection.execute(delete(classes).where(*this))
+        query = select(shares).where(_of(shares, by.tenant), shares.c.classifier == classifier)
+        for each in connection.execute(query).all():  # histograms that name the class
+            if row.label in Shares.model_validate_json(each.content).labels:
+                connection.execute(delete(shares).where(shares.c.id == each.id))
         called = f"forgotten-{secrets.token_hex(4)}"
         lines = (_of(audit, by.tenant), audit.c.classifier == classifier, audit.c.label == row.label)
         connection.execute(update(audit).where(*lines).values(label=called))
@@ -512,7 +487,8 @@ def _drop(connection: sa.Connection, tenant: str, gone: Sequence[str], *lines: A
     forgotten = connection.execute(
         delete(examples).where(_of(examples, tenant), examples.c["class"].in_(mine))
     ).rowcount
-    connection.execute(delete(classes).where(_of(classes, tenant), classes.c.classifier.in_(gone)))
+    for table in (classes, shares):
+        connection.execute(delete(table).where(_of(table, tenant), table.c.classifier.in_(gone)))
     connection.execute(delete(classifiers).where(_of(classifiers, tenant), classifiers.c.id.in_(gone)))
     connection.execute(update(audit).where(_of(audit, tenant), *lines).values(label=None))
     return forgotten

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from sfumato.assess.identity import mean_over_people, precision
 from sfumato.base.proportions import wilson
-from sfumato.study.hits import Hits, hits_of, join, over_half
+from sfumato.study.hits import Hits, Means, hits_of, join
 from sfumato.study.measure.results import RESULTS, Proved
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import (
@@ -54,6 +55,9 @@ class Risk:
     identities: int  # to choose from
     named: Mapping[str, Hits]  # by each of their classifiers; one at least
     rising: tuple[str, ...] = ()  # networks that still gained when training ended: these are lower bounds
+    had: Means | None = None  # of re-identification alone
+    bits: Estimate | None = None  # of identity, of a release; None if not recorded, as the next
+    surest: Estimate | None = None  # how many of the surest hundredth of namings are right
 
     @cached_property
     def classifier(self) -> str:
@@ -79,8 +83,8 @@ class Risk:
 
     @property
     def crowd(self) -> str:
-        """How many people are looked for, and among how many, in words."""
-        return f"{len(self.strongest.probes):,} people among {self.identities:,}"
+        """How many people are looked for, and what the adversary had, in words."""
+        return f"{len(self.strongest.probes):,} people among {self.had or f'{self.identities:,}'}"
 
     @property
     def strongest(self) -> Hits:
@@ -104,10 +108,11 @@ class Together:
     named: Estimate  # how often people are named, by adversaries that other people chose
     hits: Hits  # the same person by person
     chance: float
-    worst: float  # how often the most named person is named
-    over_half: float  # the share of people who are named in more than half of the tries
     accepted: float  # the share of sets accepted as the right person's, at 1 in 100 false acceptances
     linked: Estimate  # how often two services' labels are linked to one person
+    had: Means
+    bits: Estimate | None  # as of Risk
+    surest: Estimate | None  # likewise
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,19 @@ class Setting:
     untried: tuple[str, ...]  # adversaries that must be tried on it, and that the study leaves out
     complete: bool  # whether all attacks and inferences ran, with all seeds; else the risks are too low
     on_frontier: bool = False  # no other complete setting is as good in both and better in one
+
+    @property
+    def bits(self) -> Estimate | None:
+        """The most bits of identity that any adversary finds in a release."""
+        return max((risk.bits for risk in self.risks if risk.bits), key=lambda bits: bits.value, default=None)
+
+    @property
+    def until_one_in_a_million(self) -> str:
+        """How many releases have the bits that tell a person from so many, if bits add up, in words."""
+        if self.bits is None:
+            return "–"
+        ends = [f"{math.log2(1e6) / end:,.0f}" if end > 0 else "∞" for end in (self.bits.high, self.bits.low)]
+        return " to ".join(dict.fromkeys(ends))
 
     def upper_end(self, error: float) -> float:
         """A bound on every adversary's share, but for this probability; 1 if nobody looked.
@@ -278,6 +296,8 @@ class Figures:
                 min(result.identities for result in seeds),
                 hits_of(seeds, folds=self.folds),
                 tuple(dict.fromkeys(rising)),
+                None if kind == "inference" else seeds[0].had,
+                *self._believed([(each, each.people) for each in seeds]),
             )
         return made
 
@@ -292,12 +312,12 @@ class Figures:
 
     def _curve(self, results: Sequence[Any]) -> Curve:
         sizes = [{point.releases: point for point in result.points} for result in results]
+        had = Means(results[0].panel, results[0].known, results[0].others)
         made = []
         for size in sizes[0]:
             points = [of_seed[size] for of_seed in sizes if size in of_seed]
             if len(points) < len(sizes):
                 continue
-            rates = [rate for point in points for rate in point.named]
             hits, linked = (
                 join([hits_of_rates(getattr(point, name), point.tries) for point in points], folds=self.folds)
                 for name in ("named", "linked")
@@ -305,10 +325,23 @@ class Figures:
             panels = [point.panel or of.panel for point, of in zip(points, results, strict=True)]
             chance = statistics.fmean(1 / panel for panel in panels)
             accepted = statistics.fmean(point.accepted for point in points)
-            named = estimate_of(hits), hits, chance, max(rates), over_half(rates)
-            made.append(Together(size, *named, accepted, estimate_of(linked)))
+            named = estimate_of(hits), hits, chance, accepted, estimate_of(linked)
+            believed = self._believed([(point, point.tries) for point in points])
+            made.append(Together(size, *named, replace(had, releases=size), *believed))
         stopped = any(result.stopped for result in results)
         return Curve(tuple(made), results[0].enough, results[0].able, stopped)
+
+    def _believed(
+        self, seeds: Sequence[tuple[Any, Sequence[int] | None]]
+    ) -> tuple[Estimate | None, Estimate | None]:
+        """The bits of identity, and how sure namings are, with 95% intervals over people."""
+        if not all(result.bits for result, _ in seeds):
+            return None, None
+        bits = join([hits_of_rates(each.bits, of) for each, of in seeds if of], folds=self.folds)
+        pairs = ((each.surest, each.surest_of) for each, _ in seeds)
+        surest = join([Hits(*map(tuple, pair), seeds=1) for pair in pairs], folds=self.folds)
+        made = mean_over_people(bits.rates, bits.probes), precision(*surest.of_a_seed)
+        return Estimate(*made[0], seeds=1), Estimate(*made[1], seeds=1)
 
     @cached_property
     def proofs(self) -> dict[str, Proved]:
@@ -326,11 +359,7 @@ class Figures:
     @cached_property
     def settings(self) -> list[Setting]:
         """Every protection of the study, in its order, with its best learner and its strongest adversary."""
-        return self.against(None)
-
-    def against(self, attacks: Sequence[str] | None) -> list[Setting]:
-        """The settings against these adversaries alone, or against all."""
-        settings = [self._setting(spec, attacks) for spec in self.study["protections"]]
+        settings = [self._setting(spec) for spec in self.study["protections"]]
         points = {
             each.protection: (each.accuracy.value, -each.risk.top1.value)
             for each in settings
@@ -343,7 +372,7 @@ class Figures:
         best = [spec for spec, own in points.items() if not is_beaten(own)]
         return [replace(setting, on_frontier=setting.protection in best) for setting in settings]
 
-    def _setting(self, protection: str, attacks: Sequence[str] | None) -> Setting:
+    def _setting(self, protection: str) -> Setting:
         # Ordinary classifiers count if there are no others; those of shapes never: they are not a service.
         learners = [
             name
@@ -354,14 +383,8 @@ class Figures:
         ]
         learner = max(learners, key=lambda name: self.accuracies[protection, name].value, default="")
         tried = self.names_of("attack", protection)
-        # Clear images need no adaptation: the static adversary stands for all.
-        every = attacks is None or protection == "none"
-        wanted = [name for name in tried if every or name in (attacks or ())]
-        planned = [
-            *(each for each in self.cells_of("attack", protection) if each["cell"]["attack"] in wanted),
-            *self.cells_of("inference", protection),
-        ]
-        made = tuple(self.risks[protection, name] for name in wanted if (protection, name) in self.risks)
+        planned = [*self.cells_of("attack", protection), *self.cells_of("inference", protection)]
+        made = tuple(self.risks[protection, name] for name in tried if (protection, name) in self.risks)
         return Setting(
             protection=protection,
             learner=learner or None,
@@ -379,11 +402,7 @@ class Figures:
         kind, tried = release_kind(protection), self.names_of("attack", protection)
         denoised = "denoised" in self.study["learners"]
         views = {"shape": kind == SHAPE or has_shape(protection), "denoised": denoised}
-        able = [
-            name
-            for name, attack in ATTACKS.items()
-            if kind in attack.releases and attack.method is not None and protection != "none"
-        ]
+        able = [name for name, attack in ATTACKS.items() if kind in attack.releases and protection != "none"]
         return [name for name in able if views.get(ATTACKS[name].view, True) and name not in tried]
 
     def together(

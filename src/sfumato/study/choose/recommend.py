@@ -15,6 +15,7 @@ from sfumato.protect.naming import Counted
 from sfumato.study.choose.figures import (
     Estimate,
     Figures,
+    Risk,
     Setting,
     Together,
     learner_in_words,
@@ -156,7 +157,6 @@ class _Choice:
         return (point.hits.upper_end(self.error) if point else 1.0) - self.bound
 
     def _after(self, setting: Setting) -> Together | None:
-        """The risk from the study's number of releases; None if it was not measured."""
         curve = self.results.curves.get(setting.protection)
         return curve.after(self.results.releases) if curve else None
 
@@ -268,7 +268,7 @@ class _Choice:
         return [
             f"{percent(risk.top1.value)} of releases are named with the right "
             f"{self.results.study['task']['sensitive']} by the strongest adversary ({_ends(risk.top1)}; "
-            f"{risk.adversary}; {risk.crowd}); guessing is right for {percent(risk.chance)}.",
+            f"{risk.adversary}; {risk.crowd}{how_sure(risk)}); guessing is right for {percent(risk.chance)}.",
             self._explain(best),
             *self.of_many(best),
             *self.of_attributes(best),
@@ -276,24 +276,14 @@ class _Choice:
         ]
 
     def _explain(self, best: Setting) -> str:
-        """Why it is shown to keep the bound."""
         accepted = f"At most {percent(self.bound)} is accepted"
-        proof, (_, risk) = self._find_proof(best), best.on(1)
+        proof = self._find_proof(best)
         if proof is None:
             people, end = max(len(risk.strongest.probes) for risk in best.risks), self._end_of(best)
             return f"{accepted}; the upper end for all adversaries and {people:,} people is {end}."
-        words = (
-            f"{accepted}; it is proved that nobody names more than {round_up(100 * proof.at_most)}% of "
-            f"{proof.candidates:,} equally likely people"
-        )
-        outputs, probes = self.results.proofs[best.protection].outputs, next(iter(risk.named.values()))
-        most = probes.by_counting(outputs) if outputs is not None else 0.0
-        # More where some people are on more test images than others.
-        if outputs is None or most <= outputs * probes.folds / len(probes.probes):
-            return f"{words}."
         return (
-            f"{words}, nor more than {round_up(100 * most)}% of these test images, since some people are on "
-            "more of them than others."
+            f"{accepted}; it is proved that nobody names more than {round_up(100 * proof.at_most)}% of "
+            f"{proof.candidates:,} equally likely people, but more of those with more images than others."
         )
 
     def _end_of(self, setting: Setting) -> str:
@@ -310,9 +300,8 @@ class _Choice:
             end = points[-1]
             said.append(
                 f"Adversaries name {', '.join(first)}{' and ' * bool(first)}{last} "
-                f"release{'s' * (end.releases > 1)} of a person among {round(1 / end.chance):,} "
-                f"({_ends(end.named)}; guessing {percent(end.chance)}; the most named person "
-                f"{percent(end.worst)}; {percent(end.over_half)} of people in over half of the tries)."
+                f"release{'s' * (end.releases > 1)} of a person among {end.had} "
+                f"({_ends(end.named)}; guessing {percent(end.chance)}{how_sure(end)})."
             )
             if end.releases < releases and curve.stopped:
                 said[-1] += " More releases were not looked at, since these name too many."
@@ -470,6 +459,14 @@ def nothing_to_keep(results: Figures) -> list[str]:
         "What helps: more images of each class, larger images, fewer or clearer classes, longer training, or "
         "an encoder that was trained before. Compare protections when clear images work.",
     ]
+
+
+def how_sure(found: Risk | Together) -> str:
+    """The bits of identity, and how sure namings are, to go on with; "" if they were not recorded."""
+    if found.bits is None or found.surest is None:
+        return ""
+    bits = f"; {found.bits.value:.2f} bits of identity ({found.bits.low:.2f} to {found.bits.high:.2f})"
+    return f"{bits}; {percent(found.surest.value)} of the surest hundredth of namings are right"
 
 
 def _capital(words: str) -> str:

@@ -27,7 +27,7 @@ from sfumato.study.grid import StudyConfig
 from sfumato.study.vocabulary import IMAGES, release_kind
 
 _Network = TypeVar("_Network")
-_VERSION = 3  # raised when the same adversary would find more or less, as lab.RESULTS for all
+_VERSION = 4  # raised when the same adversary would find more or less, as lab.RESULTS for all
 
 
 def first_network(config: AdversaryConfig, channels: int, seed: int) -> nn.Module:
@@ -63,7 +63,8 @@ class Adversaries:
 
     def settings(self, adversary: AdversaryConfig) -> Facts:
         """The digest's part for an adversary: their settings, and the content of the files they name."""
-        settings = non_defaults(replace(adversary, mirrored=True))  # recognisers are not shown any
+        # Recognisers are not shown mirror images.
+        settings = {**non_defaults(replace(adversary, mirrored=True)), "seen": self._data.digest}
         for name in ("weights", "detector"):
             if name in settings:
                 settings[name] = _digest(Path(settings[name]))
@@ -76,7 +77,8 @@ class Adversaries:
     def inverting(self) -> Facts:
         """The settings of the study that decide the network by which they draw images from numbers."""
         settings = non_defaults(self._config.inversion)
-        return {"sensitive": self.sensitive, "adversaries": _VERSION, "inversion": settings}
+        seen = {"others": self._config.adversary.others, "seen": self._data.digest}
+        return {"sensitive": self.sensitive, "adversaries": _VERSION, "inversion": settings, **seen}
 
     def of_clear(self) -> Facts:
         """The settings of the study that decide their recogniser of clean photographs."""
@@ -107,11 +109,23 @@ class Adversaries:
 
     @cached_property
     def others(self) -> LabelledImages:
+        """All images of people who are not looked for, or of `adversary.others` of these people."""
+        others = self._of_others(self._data)
+        codes, most = others.label(self.sensitive).codes, self._config.adversary.others
+        who = others.classes(self.sensitive)
+        if most is None or most >= len(who):
+            return others
+        drawn = who[torch.randperm(len(who), generator=torch.Generator().manual_seed(0))[:most]]
+        return others.rows(torch.isin(codes, drawn).nonzero().flatten())
+
+    @cached_property
+    def training(self) -> LabelledImages:
         """Training images of people who are not among those to look for."""
-        train = self._data.split("train")
-        looked_for = self.people.classes(self.sensitive)
-        codes = train.label(self.sensitive).codes
-        others = train.rows((~torch.isin(codes, looked_for)).nonzero().flatten())
+        return self._of_others(self._data.split("train"))
+
+    def _of_others(self, data: LabelledImages) -> LabelledImages:
+        looked_for = torch.isin(data.label(self.sensitive).codes, self.people.classes(self.sensitive))
+        others = data.rows((~looked_for).nonzero().flatten())
         if len(others.classes(self.sensitive)) < 2:
             raise DataError(
                 f"{self._data.name}: an adversary trains on others than those they look for, and each "
@@ -124,7 +138,7 @@ class Adversaries:
         """Rows of `people` that are known, and rows to name."""
         adversary = self._config.adversary
         codes = self.people.label(self.sensitive).codes
-        return reidentify.split_gallery(codes, gallery=adversary.gallery, probes=adversary.probes, seed=seed)
+        return reidentify.split_gallery(codes, known=adversary.known, probes=adversary.probes, seed=seed)
 
     def gallery(self, cell: Cell, *, faces: bool = False) -> tuple[Gallery, Tensor]:
         """What they know of a cell's people, with landmarks if `faces`; and who is on the probes."""

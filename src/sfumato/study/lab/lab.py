@@ -156,7 +156,6 @@ class Remembering:
         self._room = room
 
     def __getattr__(self, name: str) -> Any:
-        """All else is as the protection has it."""
         return getattr(self._protection, name)
 
     def release(self, images: Tensor, noise: Noise) -> Any:
@@ -174,7 +173,8 @@ class Remembering:
 
         rows = self._remember(images, release_each)
         parts = {name: [getattr(row, name) for row in rows] for name in _row_fields(rows[0])}
-        return replace(rows[0], **{name: _join(part) for name, part in parts.items()})
+        join = {True: torch.cat, False: np.concatenate}
+        return replace(rows[0], **{name: join[isinstance(of[0], Tensor)](of) for name, of in parts.items()})
 
     def _remember(self, images: Tensor, make: Callable[[Tensor], list[Any]]) -> list[Any]:
         """The results of `make` for each image; it calls `make` for unknown images only."""
@@ -197,9 +197,14 @@ def _row_fields(release: Any) -> dict[str, Any]:
     return {name: part for name, part in parts.items() if isinstance(part, (Tensor, np.ndarray))}
 
 
-def _join(parts: list[Any]) -> Any:
-    """One tensor or array of several, as a copy."""
-    return torch.cat(parts) if isinstance(parts[0], Tensor) else np.concatenate(parts)
+def _in_splits(data: LabelledImages) -> LabelledImages:
+    """The images of splits, without further ones."""
+    splits = {name: rows for name, rows in data.splits.items() if name != "further"}
+    kept = torch.cat([*splits.values()]).unique()
+    if len(kept) == len(data):
+        return data
+    numbers = torch.zeros(len(data), dtype=torch.int64).index_copy(0, kept, torch.arange(len(kept)))
+    return replace(data.rows(kept), splits={name: numbers[rows] for name, rows in splits.items()})
 
 
 def open_protection(spec: str) -> Any:
@@ -226,7 +231,8 @@ class Lab:
         self.data = loaded
         self.progress = progress
         shared = None if config.artefacts is None else Path(config.artefacts).absolute()
-        self.models = Models(directory / "models", loaded.digest, shared=shared)
+        self._shown = _in_splits(loaded).digest  # of all images but those for adversaries alone
+        self.models = Models(directory / "models", self._shown, shared=shared)
         self.train = self._of_the_task("train")
         self.validation = self._of_the_task("validation") if "validation" in loaded.splits else None
         self.test, self.asked = loaded.split("test"), self._of_the_task("test")
@@ -238,7 +244,6 @@ class Lab:
         self._last: tuple[str, Any] | None = None
 
     def _of_the_task(self, split: str) -> LabelledImages:
-        """The images of a split that belong to the classes of the task."""
         part, task = self.data.split(split), self.config.task
         return part.rows(self.of_the_task(part, task.target)) if task.classes is not None else part
 
@@ -272,8 +277,9 @@ class Lab:
         recipe = self.recipes.get(spec)
         if recipe is None:
             return None
-        settings = {**recipe.settings(self.config), "seed": seed}
-        return self.models.artefact(recipe.name, settings, lambda path: recipe.train(self, seed, path))
+        trained = recipe.trained
+        settings = {**trained.settings(self.config), "seed": seed}
+        return self.models.artefact(trained.name, settings, lambda path: trained.train(self, seed, path))
 
     def release(self, cell: Cell, clean: Tensor, stream: int = MEASURED, number: int = 0) -> Any:
         """The release by a cell's protection of (N, C, H, W) uint8 images, the same each time."""
@@ -301,7 +307,7 @@ class Lab:
 
     def digest(self, cell: Cell, decided: Facts) -> str:
         """The digest of a cell, with all that decides its result."""
-        shared = {"results": RESULTS, "cell": asdict(cell), "data": self.data.digest}
+        shared = {"results": RESULTS, "cell": asdict(cell), "data": self._shown}
         return digest_of({**shared, **self.artefact_digest(cell.protection), **decided})
 
     def task_settings(self) -> Facts:
@@ -315,7 +321,7 @@ class Lab:
     def artefact_digest(self, spec: str) -> Facts:
         """The part of a digest besides a spec: its artefact, or how it is trained."""
         if spec in self.recipes:
-            return {"trained": {spec: self.recipes[spec].settings(self.config)}}
+            return {"trained": {spec: self.recipes[spec].trained.settings(self.config)}}
         # Parsed anew: its file may have changed since the study was read.
         digest = file_digest_of(*expand(spec))
         return {} if digest is None else {"artefacts": {spec: digest}}

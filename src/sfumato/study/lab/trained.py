@@ -15,6 +15,7 @@ from sfumato.errors import ConfigError, SpecError, did_you_mean
 from sfumato.learn import adversarial_mask, classifier, code, few_shot, private_feature
 from sfumato.networks.encoders.pretrained import is_frozen
 from sfumato.protect import answer
+from sfumato.protect.avatar import Avatar
 from sfumato.protect.code import Code
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import Mask
@@ -98,6 +99,11 @@ class Recipe:
         """As in the study file, and in its records."""
         return canonical(self.name, self)
 
+    @property
+    def trained(self) -> "Recipe":
+        """The protection whose artefact it takes, and which is trained: its own."""
+        return self
+
     def settings(self, config: StudyConfig) -> Facts:
         """The settings that decide its artefact, besides data and seed."""
         return {**self._settings(config), "target": config.task.target, "classes": config.task.classes}
@@ -167,13 +173,13 @@ class MaskRecipe(Recipe):
         adversarial_mask.trainable(lab.train, self._config(lab.config), lab.config.task.target)
         if sensitive := self._sensitive(lab.config):
             adversarial_mask.episodes_of_people(
-                lab.adversaries.others, sensitive, batch=lab.config.masks.batch
+                lab.adversaries.training, sensitive, batch=lab.config.masks.batch
             )
 
     def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Any:
         training, validation = _same_classes(lab)
         target, sensitive = lab.config.task.target, self._sensitive(lab.config)
-        people = lab.adversaries.others if sensitive else None
+        people = lab.adversaries.training if sensitive else None
         how |= {"target": target, "sensitive": sensitive, "people": people, "validation": validation}
         return adversarial_mask.train(training, self._config(lab.config), seed=seed, **how)
 
@@ -326,7 +332,6 @@ class CodeRecipe(Recipe):
 def _fitting(
     data: LabelledImages, validation: LabelledImages | None, target: str, codes: code.CodeConfig
 ) -> code.CodeConfig:
-    """The settings with episodes that fit the classes of the images."""
     label = data.label(target)
     codes = fit_episodes(code.fill_queries(codes, len(label.codes.unique())), label.codes)
     if validation is None:
@@ -371,6 +376,24 @@ class AnswerRecipe(Recipe):
 
     def _open(self, path: str) -> answer.Answer:
         return answer.Answer(path)
+
+
+@dataclass(frozen=True)
+class AvatarRecipe(Recipe):
+    """A picture of a code of `bits`, or of the answer; see protect.avatar.Avatar. It takes their artefact."""
+
+    bits: int | None = None
+
+    name: ClassVar[str] = "avatar"
+    kind: ClassVar[str] = "pixels"
+
+    @property
+    def trained(self) -> Recipe:
+        """See Recipe."""
+        return AnswerRecipe() if self.bits is None else CodeRecipe(self.bits)
+
+    def _open(self, path: str) -> Avatar:
+        return Avatar(path)
 
 
 def _enrol(

@@ -34,7 +34,6 @@ _OTHERS = ("sensitive", "attributes")  # settings of the task that decide no acc
 
 
 def _find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
-    """Learners that cannot use these releases."""
     if spec == "none" or release_kind(spec) == "answer":
         return {}
     return not_taken("learner", LEARNERS, config.learners, spec)
@@ -158,7 +157,6 @@ def _check_few_shot(lab: Lab) -> None:
 
 
 def _check_episodes(lab: Lab, name: str, part: LabelledImages | None, shape: Shape) -> None:
-    """Checks one split, or None for a missing one."""
     if part is None:
         return
     try:
@@ -213,10 +211,7 @@ def _measure_meta(lab: Lab, cell: Cell) -> Facts:
 
 
 def _check_meta(lab: Lab) -> None:
-    """Makes the checks of meta.train and meta.evaluate, for the first seed.
-
-    They need a known policy, a budget with room, and a test on classes that no pool has.
-    """
+    """Makes the checks of meta.train and meta.evaluate, for the first seed."""
     config, target = lab.config.meta, lab.config.task.target
     _check_episodes(lab, "training", lab.train, config.shape)
     if config.private is None:
@@ -280,7 +275,6 @@ def _measure_vectors(lab: Lab, cell: Cell) -> Facts:
 
 
 def _serve(enrolled: Embedded, labels: Tensor, asked: Embedded, truth: Tensor, cell: Cell) -> Facts:
-    """A service's answers on the test images, with the training images enrolled."""
     gallery = gallery_of_classes(enrolled.vectors, labels.numpy(), enrolled.weights, enrolled.codes)
     named = gallery.name(asked.vectors, top=1, refusal=enrolled.refusal)
     guesses = torch.from_numpy(np.array(gallery.labels, np.int64)[named.rows[:, 0]])

@@ -5,7 +5,7 @@ differences between people from releases of the training people, and compare pro
 gallery.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfumato import artefacts
-from sfumato.assess import recognition
+from sfumato.assess import identity, recognition
 from sfumato.attack.ensemble import (
     MOST,
     Compared,
@@ -39,7 +39,7 @@ from sfumato.study.measure.looks import view_release
 from sfumato.study.vocabulary import ATTACKS, IMAGES, attacks_of, not_taken, release_kind
 
 # Raised when the same adversaries on values, all together, or by a student, would find more or less.
-_VALUES, _FUSION, _STUDENT = 3, 1, 1
+_VALUES, _FUSION, _STUDENT = 4, 2, 1
 _PAIRS = 20_000_000  # at most this many pairs are verified: more would need gigabytes
 _NUMBERS = 2048  # of an image at most: larger ones as means over squares, which named no fewer people
 _SQUARE = 4  # its means are read as well, for noise on every pixel
@@ -47,9 +47,8 @@ _QUANTILES = 64  # of each channel, for an adversary who ignores the order of th
 
 
 def _find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
-    if spec == "none" or config.task.sensitive is None:
-        return {}
-    return not_taken("attack", ATTACKS, config.attacks, spec)
+    made = [] if spec == "none" or config.task.sensitive is None else config.attacks
+    return not_taken("attack", ATTACKS, made, spec)
 
 
 # The values that travelled
@@ -78,7 +77,6 @@ def means(side: int) -> See:
 
 
 def _sort(released: Any) -> Tensor:
-    """Quantiles of each channel of an image; other numbers in order of size."""
     if getattr(released, "kind", "pixels") not in IMAGES:
         vectors: Tensor = released.vectors()
         return vectors.sort(1).values
@@ -123,6 +121,12 @@ def _exact(table: Table, truth: Tensor) -> Facts:
     return {"classifier": "table", **share, "in_sample": table.in_sample, "hits": counted}
 
 
+def _believe(guesses: Sequence[Guesses], truth: Tensor) -> Facts:
+    """The bits of identity, and the surest namings, by calibrated probabilities; see identity.calibrate."""
+    right = torch.searchsorted(guesses[0].identities, truth)
+    return dict(identity.by_person([each.similarities.double() for each in guesses], right, truth))
+
+
 def _verify(compared: Compared, truth: Tensor) -> Facts:
     """How well they tell whether a gallery photograph and a probe show the same person, in the best way."""
     names, judged = compared.names, []
@@ -136,7 +140,6 @@ def _verify(compared: Compared, truth: Tensor) -> Facts:
 
 
 def _outcome(scores: list[Facts], names: Tensor, truth: Tensor, *, gallery: int) -> Facts:
-    """The result of an attack with `gallery` photographs of people, whose codes are `names`."""
     return {
         "scores": scores,
         "chance": recognition.chance(truth),
@@ -165,6 +168,11 @@ def _judge(gallery: Gallery, truth: Tensor, made: Compared, **further: Any) -> C
     scores = [score(each, truth, reading=made.reading) for each in plain]
     scores += [] if made.table is None else [_exact(made.table, truth)]
     result = _outcome(scores, made.names, truth, gallery=len(gallery.known)) | _verify(made, truth) | further
+    result |= {"others": made.others, **_believe(made.guesses, truth)}
+    result["trained"] = [
+        {"network": name, **asdict(each), "curve": [list(point) for point in each.curve]}
+        for name, each in made.trained.items()
+    ]
     similarities = torch.stack([standardise(each.similarities).half() for each in made.guesses])
     names = tuple(each.classifier for each in made.guesses)
     return Comparison(result, names, made.guesses[0].identities, similarities)
@@ -199,29 +207,19 @@ def _compare_images(lab: Lab, cell: Cell) -> Comparison:
         *networks,
         adaptive=words.adaptive,
     )
-    return _judge(gallery, truth, made, faces_found=made.faces, trained=_describe(made))
+    return _judge(gallery, truth, made, faces_found=made.faces)
 
 
-def _describe(made: Compared) -> list[Facts]:
-    """The course of each training, as records have it."""
-    return [
-        {"network": name, **asdict(each), "curve": [list(point) for point in each.curve]}
-        for name, each in made.trained.items()
-    ]
-
-
-def compare_student(lab: Lab, cell: Cell) -> Comparison:
-    """Compares releases by a network that learned to see through the protection; see ensemble.by_student."""
+def _compare_student(lab: Lab, cell: Cell) -> Comparison:
     gallery, truth = lab.adversaries.gallery(cell)
-    values = by_values(gallery, readings, copies=lab.config.adversary.copies)
     networks = lab.adversaries.recognisers, lab.adversaries.static(cell.seed)
-    made = by_student(gallery, *networks, lab.config.student, values=values)
-    return _judge(gallery, truth, made, learned_from=len(gallery.others), trained=_describe(made))
+    made = by_student(gallery, *networks, lab.config.student)
+    return _judge(gallery, truth, made, learned_from=len(gallery.others))
 
 
 def _student_settings(lab: Lab, cell: Cell) -> Facts:
-    decided = lab.adversaries.of_clear() | values_settings(lab, cell)
-    return {**decided, "student": non_defaults(lab.config.student), "version": _STUDENT}
+    known, student = values_settings(lab, cell), non_defaults(lab.config.student)
+    return lab.adversaries.of_clear() | known | {"student": student, "version": _STUDENT}
 
 
 def _recogniser_settings(lab: Lab, cell: Cell) -> Facts:
@@ -235,15 +233,12 @@ def _recogniser_settings(lab: Lab, cell: Cell) -> Facts:
 def values_settings(lab: Lab, cell: Cell) -> Facts:
     """The settings that decide the figures of an attack on values."""
     adversary = lab.config.adversary
-    known = {name: getattr(adversary, name) for name in ("gallery", "probes", "copies", "mirrored")}
-    return {"sensitive": lab.adversaries.sensitive, "values": _VALUES, **known}
+    known = {name: getattr(adversary, name) for name in ("others", "known", "probes", "copies", "mirrored")}
+    return {"sensitive": lab.adversaries.sensitive, "values": _VALUES, **known, "seen": lab.data.digest}
 
 
 def _method(compare: Callable[[Lab, Cell], Comparison], settings: Callable[[Lab, Cell], Facts]) -> Method:
-    """A method whose comparison is made by the first cell that needs it, and kept if the study fuses attacks.
-
-    Raises BusyError if another process is making it.
-    """
+    """A method whose comparison the first cell that needs it makes, and keeps if the study fuses attacks."""
 
     def compare_once(lab: Lab, cell: Cell) -> Comparison:
         if not any(ATTACKS[name].fuses for name in attacks_of(lab.config, cell.protection)):
@@ -266,7 +261,6 @@ def _method(compare: Callable[[Lab, Cell], Comparison], settings: Callable[[Lab,
 
 
 def _others_of(lab: Lab, cell: Cell) -> Iterator[tuple[Cell, Method]]:
-    """The cells of the attacks to fuse, with the attacks."""
     for name in attacks_of(lab.config, cell.protection):
         if not ATTACKS[name].fuses:
             yield replace(cell, which=(("attack", name),)), method_of(ATTACKS[name])
@@ -278,10 +272,7 @@ def _fusion_settings(lab: Lab, cell: Cell) -> Facts:
 
 
 def _measure_fusion(lab: Lab, cell: Cell) -> Facts:
-    """Looks for everybody by all attacks together; see ensemble.choose.
-
-    Raises BusyError if another process is making one of them.
-    """
+    """Looks for everybody by all attacks together; see ensemble.choose."""
     compared = {
         other.subject: each.compared(lab, other)
         for other, each in _others_of(lab, cell)
@@ -304,44 +295,16 @@ def _measure_fusion(lab: Lab, cell: Cell) -> Facts:
     networks = [network for made in compared.values() for network in made.result.get("trained", ())]
     return {
         **_outcome(scores, gallery.names, truth, gallery=len(gallery.known)),
+        **_believe([fusion], truth),
+        "others": max(made.result["others"] for made in compared.values()),
         "trained": [network for number, network in enumerate(networks) if network not in networks[:number]],
         "members": list(members),
     }
 
 
-# Two services
-
-
-def _measure_joined(lab: Lab, cell: Cell) -> Facts:
-    """Looks for everybody by the releases of two services, whose scores on values are added."""
-    adversaries, both = lab.adversaries, {}
-    gallery, truth = adversaries.gallery(cell)
-    again = cell.subject == cell.protection  # the other service has its own noise and its own training
-    other = Cell("joined", cell.subject, cell.seed + again, cell.which)
-    for words, service in (("first", cell), ("second", other)):
-        seen = adversaries.gallery(service)[0]
-        seen = replace(gallery, release=seen.release, noisy=seen.noisy, images=seen.images)
-        both[words] = {
-            f"{words}: {each.classifier}": replace(each, similarities=standardise(each.similarities))
-            for each in by_values(seen, readings, copies=lab.config.adversary.copies).guesses
-        }
-    guesses, members = choose(both["first"] | both["second"], truth, most=MOST)
-    scores = [score(replace(guesses, classifier="both"), truth)]
-    for words, alone in both.items():
-        scores.append(score(replace(choose(alone, truth, most=MOST)[0], classifier=words), truth))
-    return {**_outcome(scores, gallery.names, truth, gallery=len(gallery.known)), "members": list(members)}
-
-
-JOINED = Kind(
-    lambda config, spec, seed: [
-        Cell("joined", spec, seed, (("other", other),)) for first, other in config.joined if first == spec
-    ],
-    lambda lab, cell: {**values_settings(lab, cell), **lab.artefact_digest(cell.subject)},
-    _measure_joined,
-)
 RECOGNISER = _method(_compare_images, _recogniser_settings)
 VALUES = _method(compare_values, values_settings)
-STUDENT = _method(compare_student, _student_settings)
+STUDENT = _method(_compare_student, _student_settings)
 SORTED = Method(
     values_settings, lambda lab, cell: compare_values(lab, cell, lambda gallery: {"": _sort}).result
 )

@@ -50,7 +50,6 @@ def _differ(first: Tensor, second: Tensor) -> bool:
 
 
 def _share_equal(release: Any, images: Tensor) -> float:
-    """The share of images that are equal to their release."""
     if getattr(release, "kind", "pixels") not in IMAGES:
         return 0.0
     same: float = (release.images() == images).flatten(1).all(1).double().mean().item()

@@ -30,10 +30,7 @@ _IMAGES = 1500  # of each side at most, for every label
 
 
 def _reducer(vectors: Tensor) -> Callable[[Tensor], Tensor]:
-    """Maps (N, D) numbers to at most 100 principal components of these vectors, float64.
-
-    A few numbers stay as they are; from constant ones nothing can be learned.
-    """
+    """Maps (N, D) numbers to at most 100 principal components of these vectors, float64."""
     from sklearn.decomposition import PCA
 
     if not (vectors.shape[1] > _COMPONENTS < len(vectors) and vectors.std(0).any()):
@@ -49,7 +46,7 @@ def check(lab: Lab) -> None:
     """Raises an error if an attribute of the study cannot be learned, or its bound cannot be kept at all."""
     for label in lab.config.task.attributes:
         codes = lab.test.label(label).codes
-        known = lab.adversaries.others.label(label).codes
+        known = lab.adversaries.training.label(label).codes
         if not torch.isin(codes, known).all() or len(codes.unique()) < 2:
             raise DataError(
                 f"sensitive: {label}: an attribute has two classes or more on test images, and training "
@@ -73,10 +70,9 @@ def _settings(lab: Lab, cell: Cell) -> Facts:
 
 
 def _measure(lab: Lab, cell: Cell) -> Facts:
-    """Learns the attribute from releases of others, and infers it on all test images."""
     label, people = cell.subject, lab.adversaries.sensitive
     codes, who = lab.test.label(label).codes, lab.test.label(people).codes
-    others = lab.adversaries.others
+    others = lab.adversaries.training
     held = hold_out(others.label(people).codes, most=_HELD_OUT, seed=cell.seed)
     chosen_by = others.rows(held.nonzero().flatten()) if held.any() else None
     others = others.rows((~held).nonzero().flatten())

@@ -58,7 +58,7 @@ class Ranked:
     proved: float  # lower bound of log-rank privacy for one release; 0 without a proof
     proved_of_many: dict[Assumption, float]  # the same for config.releases, by assumption
     # For codes of few bits, how often one release names its person, to the best adversary with all these
-    # photographs: on average over equally likely people, and for the worst person.
+    # photographs: of all namings, and of the hundredth of which they are surest.
     named: tuple[float, float] | None
 
     @property
@@ -81,7 +81,7 @@ def rank_privacy(
     These people are not in its training. Raises DataError: fewer than two have enough photographs; or see
     log_rank.judge_features.
     """
-    known, asked = split_gallery(identities, gallery=config.known, probes=config.asked, seed=config.seed)
+    known, asked = split_gallery(identities, known=config.known, probes=config.asked, seed=config.seed)
     counts = identities[known].bincount(minlength=int(identities.max()) + 1)
     known, asked = (rows[counts[identities[rows]] >= config.least] for rows in (known, asked))
     people = identities[known].unique()
@@ -113,8 +113,7 @@ def rank_privacy(
     named = None
     if isinstance(protection, Code) and (protection.outputs or math.inf) <= MOST_OUTPUTS:
         rows = torch.cat([known, asked])
-        each = naming.chances_by_class(protection, protection.encode(images[rows]), identities[rows])
-        named = (float(each.mean()), float(each.max()))
+        named = naming.chance_and_surest(protection, protection.encode(images[rows]), identities[rows])
     return Ranked(
         protection.spec,
         found,
@@ -140,12 +139,10 @@ def attribute_accuracies(protection: Feature | Code, images: LabelledImages, see
 
 
 def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
-    """One for each protection that releases numbers or bits, if the study asks for it."""
     return [Cell("log-rank", spec, seed)] if config.log_rank and release_kind(spec) in _TAKES else []
 
 
 def _find_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
-    """Releases whose values are no numbers to rank people by."""
     taken = spec == "none" or release_kind(spec) in _TAKES
     return {} if taken or not config.log_rank else {"log-rank privacy": _TAKES}
 
@@ -155,7 +152,7 @@ def _settings(lab: Lab, cell: Cell) -> Facts:
     return {
         "log-rank": 1,
         "task": [task.target, task.classes, task.sensitive],
-        "known": [adversary.gallery, adversary.probes, adversary.copies],
+        "known": [adversary.known, adversary.probes, adversary.copies],
     }
 
 

@@ -103,7 +103,6 @@ def _measure_pictures(lab: Lab, cell: Cell) -> Facts:
 
 
 def _as_uris(batch: Tensor) -> list[str]:
-    """(N, C, H, W) uint8 images as data: URIs."""
     return ["data:image/png;base64," + base64.b64encode(images.encode(image)).decode() for image in batch]
 
 
@@ -145,7 +144,6 @@ def _rows_of_people(lab: Lab, seed: int) -> list[int]:
 
 
 def _in_words(release: Any) -> list[str]:
-    """The release of each image, as it is read aloud."""
     if release.kind == "answer":
         return list(release.names)
     if release.kind == "bits":
@@ -168,9 +166,8 @@ def _reconstruction_cells(config: StudyConfig, spec: str, seed: int) -> list[Cel
 
 
 def _reconstruction_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
-    if spec == "none":
-        return {}
-    return not_taken("reconstruction", RECONSTRUCTIONS, config.reconstructions, spec)
+    made = [] if spec == "none" else config.reconstructions
+    return not_taken("reconstruction", RECONSTRUCTIONS, made, spec)
 
 
 def _reconstruction_settings(lab: Lab, cell: Cell) -> Facts:

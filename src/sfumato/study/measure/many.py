@@ -1,6 +1,6 @@
 """The risk from many releases of one person: how naming grows with their number; see attack.sets."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sfumato.assess import identity
 from sfumato.attack import sets
 from sfumato.attack.ensemble import See
 from sfumato.attack.set_network import by_network
@@ -25,6 +26,9 @@ _AT_LEAST = 10  # releases to look at, for any number of a recommendation
 _LEARNED = 4_000  # releases of other people at most to learn from
 _FEW = 40  # people at most for numbers of releases that not everybody has
 
+# Words -> how a release is read as (N, D) numbers, and these of other people; who they are.
+_Seen = tuple[dict[str, tuple[See, Tensor]], Tensor]
+
 
 def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
     wanted = (spec != "none" or config.board) and attacks_of(config, spec)
@@ -34,6 +38,7 @@ def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
 def _settings(lab: Lab, cell: Cell) -> Facts:
     bounds = lab.config.recommend
     decided = {"sensitive": lab.adversaries.sensitive, "many": _VERSION, "releases": bounds.releases}
+    decided |= {"others": lab.config.adversary.others, "seen": lab.data.digest}
     if release_kind(cell.protection) in IMAGES:
         decided |= lab.adversaries.of_clear()
     return decided
@@ -67,13 +72,13 @@ def _measure(lab: Lab, cell: Cell) -> Facts:
                 "by_adversary": {name: round(share, 4) for name, share in point.by_adversary.items()},
                 "accepted": round(point.accepted, 4),
                 "linked": _round(point.linked),
+                **identity.by_person(point.scores, point.right, point.shown, point.half[point.shown]),
                 **({} if curve is curves[0] else {"panel": curve.panel}),
             }
             for curve in curves
             for point in (curve.points if curve else ())
         ],
-        "panel": curves[0].panel if curves[0] else 0,
-        "pictures": curves[0].pictures if curves[0] else 0,
+        **{name: getattr(curves[0], name, 0) for name in ("panel", "known", "others", "pictures")},
         "enough": {str(size): enough[size] for size in sets.SIZES if size <= most},
         "able": enough[1],
     }
@@ -99,14 +104,6 @@ def _round(shares: np.ndarray) -> list[float]:
     return [round(share, 4) for share in shares.tolist()]
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """How releases are read, and what other people's tell."""
-
-    ways: dict[str, tuple[See, Tensor]]  # words -> from a release to (N, D) numbers, and those of others
-    of_others: Tensor
-
-
 def _look(lab: Lab, cell: Cell) -> _Seen:
     gallery, _ = lab.adversaries.gallery(cell)
     (released,), of_others = gallery.learn_from(most=_LEARNED, copies=1)
@@ -114,7 +111,7 @@ def _look(lab: Lab, cell: Cell) -> _Seen:
     if gallery.images and lab.config.adversary.weights is not None:
         # A recogniser that a study trains names fewer than models of the values do.
         ways[", on embeddings"] = partial(_embed, lab, cell)
-    return _Seen({words: (see, see(released)) for words, see in ways.items()}, of_others)
+    return {words: (see, see(released)) for words, see in ways.items()}, of_others
 
 
 def _curve(lab: Lab, cell: Cell, people: LabelledImages, seen: _Seen, sizes: range) -> Curve | None:
@@ -123,14 +120,13 @@ def _curve(lab: Lab, cell: Cell, people: LabelledImages, seen: _Seen, sizes: ran
     if not sets.measurable(codes, sizes[-1]):
         return None
     asked = lab.release(cell, people.images, labs.MANY)
-    views = {words: sets.few(see(asked), others) for words, (see, others) in seen.ways.items()}
+    views = {words: sets.few(see(asked), others) for words, (see, others) in seen[0].items()}
     scenes = people.labels["original"].codes if "original" in people.labels else None
     how = {"further": {"network": partial(by_network, seed=cell.seed)}, "seed": cell.seed}
-    return sets.curve(views, codes, seen.of_others, scenes=scenes, least=sizes[0], most=sizes[-1], **how)
+    return sets.curve(views, codes, seen[1], scenes=scenes, least=sizes[0], most=sizes[-1], **how)
 
 
 def _embed(lab: Lab, cell: Cell, released: Any) -> Tensor:
-    """A public face network's embeddings of releases."""
     shown, recognisers = released.images(), lab.adversaries.recognisers
     cut = recognisers.cut(shown, recognisers.find(shown)[0])
     return lab.adversaries.static(cell.seed).embed(cut)

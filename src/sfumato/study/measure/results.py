@@ -1,12 +1,13 @@
 """The results of cells, by kind: the types in records. Reports read them without PyTorch."""
 
+import math
 import re
 from typing import Annotated
 
 import pydantic
 from pydantic import Field
 
-from sfumato.study.hits import Hits
+from sfumato.study.hits import Hits, Means
 from sfumato.study.vocabulary import MEASURES
 
 CANDIDATES = (100, 1_000, 10_000, 1_000_000)  # equally likely people, besides those on the test images
@@ -134,21 +135,36 @@ class Trained(Model):
     minutes: float | None = None  # the budget, if it ended the training
 
 
-class Attack(Model):
+class Believed(Model):
+    """How sure an adversary is, by calibrated probabilities; see assess.identity. Empty in older records."""
+
+    bits: tuple[float, ...] = ()  # of identity, the mean of each person
+    surest: tuple[float, ...] = ()  # right ones of the surest hundredth of all namings, by the person shown
+    surest_of: tuple[int, ...] = ()  # and all of these
+
+
+class Attack(Believed):
     """How often one adversary names the person on a release."""
 
     scores: Annotated[list[Score], Field(min_length=1)]  # of each of their classifiers
     chance: float  # of the best guess without looking
     identities: int  # people to name
     gallery: int | None = None  # known photographs
+    others: int | None = None  # people to learn from; None in older records
     probes: int | None = None  # photographs to name
     people: tuple[int, ...] | None = None  # how many probes show each person, in the order of their names
     faces_found: float | None = None  # the share of probes in which a detector found a face
     verification_auc: float | None = None  # of one photograph of the gallery and one probe
     trained: tuple[Trained, ...] = ()  # networks that this study trained; none in older records
 
+    @property
+    def had(self) -> Means:
+        """What the adversary had."""
+        known = None if self.gallery is None else self.gallery / self.identities
+        return Means(self.identities, known, self.others)
 
-class Point(Model):
+
+class Point(Believed):
     """The risk from n releases of one person."""
 
     releases: int  # n
@@ -168,6 +184,8 @@ class Many(Model):
         Point, ...
     ]  # by rising n, of the same people unless they say so; none if fewer than four have two pictures
     panel: int  # people to choose from; guessing is right in 1/panel
+    known: int | None = None  # pictures of each in a gallery; None in older records, as the next
+    others: int | None = None  # people to learn from
     pictures: int  # of each person, some in a gallery and some to be named
     enough: dict[int, int]  # number of releases -> how many of `able` people have enough pictures for it
     able: int  # people who have two pictures, in two scenes
@@ -209,7 +227,6 @@ class Pictures(Model):
     original: list[Picture]
     released: list[Picture]
     denoised: list[Picture] | None
-    restored: list[Picture] | None = None
 
 
 class Example(Model):
@@ -250,6 +267,17 @@ class Proved(Model):
         """The numbers of people to bound it for."""
         own = [] if self.people is None else [self.people]
         return sorted({*CANDIDATES, *own, *(each.candidates for each in self.naming)})
+
+    @property
+    def bits(self) -> float | None:
+        """The most bits of identity of one release, by proof, among a million people and fewer.
+
+        At most log2 F of them, if naming is at most F times a guess: mutual information is no more than the
+        maximal leakage (Issa, Wagner & Kamath 2020). F is largest for the most people, as bounds are concave.
+        """
+        proved = [each for each in self.naming if each.candidates == CANDIDATES[-1] and each.at_most < 1]
+        ends = [math.log2(each.candidates * each.at_most) for each in proved]
+        return min(ends + ([math.log2(self.outputs)] if self.outputs else []), default=None)
 
     @property
     def nothing_among(self) -> int | None:
@@ -324,7 +352,6 @@ class Reconstruction(Model):
 RESULTS: dict[str, type[Model]] = {
     "accuracy": Accuracy,
     "attack": Attack,
-    "joined": Attack,
     "many": Many,
     "log-rank": LogRank,
     "similarity": Similarity,

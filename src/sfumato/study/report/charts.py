@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from sfumato.study import vocabulary
-from sfumato.study.choose.figures import Estimate, Pair, Setting, Study, percent
+from sfumato.study.choose.figures import Estimate, Study, percent
 from sfumato.study.choose.results import Results
 from sfumato.study.vocabulary import BLACK, GREY, Look, words_of
 
@@ -39,8 +39,6 @@ _WORDS = ("artefact", "values")  # parameters with nothing between their values
 Point = tuple[Estimate, Estimate, Look, str, float]  # x and y, look, label, and radius of the mark in points
 _Line = tuple[float, float, float, float]  # from x, y to x, y
 _Level = tuple[Look, str, float]  # a line across all places: its look, words and value
-_Series = Mapping[Pair, Estimate]  # of a protection and a series
-_Looks = Mapping[str, Look]
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,6 @@ def key(look: Look) -> str:
 
 
 def _source(figure: Any) -> str:
-    """The data: URI of a finished figure."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     svg = re.sub(r"(\.\d\d)\d+", r"\1", buffer.getvalue())  # hundredths of a point are enough
@@ -125,7 +122,6 @@ def _errors(axes: Any, points: Iterable[tuple[Any, Estimate]], look: Look, *, li
 
 @contextmanager
 def _frame(width: float, height: float, x: str, y: str, *, fit: bool = False) -> Iterator[tuple[Any, Any]]:
-    """A figure in the style of all, and its axes with these names, of shares."""
     with style():
         figure, axes = axes_of(width, height, fit=fit)
         axes.set_xlabel(x)
@@ -213,8 +209,9 @@ def looks(study: Study) -> dict[str, Look]:
     return {name: words_of(name).look or next(spare) for name in names}
 
 
-def frontier_chart(results: Results, settings: Sequence[Setting], title: str) -> Chart | None:
+def frontier_chart(results: Results) -> Chart | None:
     """All settings, of any release kind, with Pareto line and bound; None for fewer than two."""
+    settings = results.settings
     points = [(each, each.risk.top1, each.accuracy) for each in settings if each.risk and each.accuracy]
     if len(points) < 2:
         return None
@@ -255,7 +252,7 @@ def frontier_chart(results: Results, settings: Sequence[Setting], title: str) ->
             + (", on the frontier" if each.on_frontier else "")
             for each, risk, accuracy in points
         )
-        return Chart(title, _source(figure), words)
+        return Chart("Best accuracy against strongest re-identification", _source(figure), words)
 
 
 def log_rank_chart(curves: Mapping[str, Sequence[Point]], guessing: float, chance: float) -> Chart:
@@ -282,7 +279,6 @@ def _level(line: Any, value: float, look: Look) -> None:
 
 
 def _scatter(figure: Any, axes: Any, points: Sequence[Point], lines: Sequence[_Line]) -> None:
-    """Draws labelled points with both of their intervals, clear of these lines."""
     kept = [*lines]
     for x, y, look, *_ in points:
         _errors(axes, [(x, y)], look)
@@ -341,32 +337,14 @@ def _overlap(boxes: Any, others: Any) -> Any:
 
 
 def accuracy_charts(results: Results) -> list[Chart]:
-    """Accuracy against the parameter for each learner (Parnami et al. 2022, Fig. 3); one panel per family."""
-    lines = [(CLEAN_LOOK, "clean images", results.clean.value)] if results.clean else []
-    lines += [(CHANCE_LOOK, "chance", results.guessing)] if results.guessing is not None else []
+    """Accuracy against the parameter for each learner (Parnami et al. 2022, Fig. 3).
+
+    A panel for each family that has two settings with an estimate of one learner.
+    """
+    levels = [(CLEAN_LOOK, "clean images", results.clean.value)] if results.clean else []
+    levels += [(CHANCE_LOOK, "chance", results.guessing)] if results.guessing is not None else []
     known = {name: vocabulary.LEARNERS[name].look for name in results.learners}
-    return _panels(results, results.accuracies, known, lines, "accuracy", 1.0)
-
-
-def risk_charts(results: Results) -> list[Chart]:
-    """Re-identification by the strongest static and the strongest adaptive adversary (Fig. 5)."""
-    measured = results.risks
-    estimates: dict[Pair, Estimate] = {}
-    for (spec, attack), risk in measured.items():
-        key = spec, "adaptive" if vocabulary.ATTACKS[attack].adaptive else "static"
-        if key not in estimates or risk.top1.value > estimates[key].value:
-            estimates[key] = risk.top1
-    clear = measured.get(("none", "reidentify-static"))
-    lines = [(CLEAN_LOOK, "no protection", clear.top1.value)] if clear else []
-    lines += [(CHANCE_LOOK, "chance", risk.chance) for risk in [*measured.values()][:1]]
-    top = max((estimate.high for estimate in estimates.values()), default=1.0)
-    return _panels(results, estimates, vocabulary.ADVERSARY_LOOKS, lines, "re-identified", top)
-
-
-def _panels(
-    results: Results, estimates: _Series, known: _Looks, levels: Sequence[_Level], y: str, top: float
-) -> list[Chart]:
-    """A panel for each family that has two settings with an estimate of one series."""
+    estimates = results.accuracies
     panels, own = [], looks(results.study)
     for family in families(results.study):
         places, is_number = family.places()
@@ -381,7 +359,7 @@ def _panels(
         labels = [family.label(spec) or family.name for spec in family.specs]
         crowded = not is_number and len(family.varying) > 1 and len(places) > 4
         turn = 40 if crowded else 25 if max(map(len, labels)) > _LONG else 0
-        with _frame(3.1, 2.6, family.axis, y, fit=turn > 0) as (figure, axes):
+        with _frame(3.1, 2.6, family.axis, "accuracy", fit=turn > 0) as (figure, axes):
             for look, _, value in levels:
                 _level(axes.axhline, value, look)
             # A line from setting to setting has no meaning between files, nor between places in a row.
@@ -396,7 +374,7 @@ def _panels(
             anchor = {"ha": "right", "rotation_mode": "anchor", "rotation": turn} if turn else {}
             axes.set_xticks(places, labels, **anchor)
             axes.margins(x=0.08)
-            axes.set_ylim(0, min(1.02, 1.07 * top))
+            axes.set_ylim(0, 1.02)
             words = [
                 f"{name}: {', '.join(f'{percent(at.value)} at {x:g}' for x, at in points)}"
                 for name, points in series.items()

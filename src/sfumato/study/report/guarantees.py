@@ -78,6 +78,10 @@ def guarantees(results: Results) -> Section | None:
         columns += [Column(f"judge of {two}", partial(judge, of)) for of, two in judges.items()]
     counts = sorted({count for record in named for count in record.result.asked})
     columns += [Column(f"named among {count:,}", partial(naming, count)) for count in counts]
+    bits = {spec: proofs[spec].bits for spec in specs}
+    if any(each is not None for each in bits.values()):
+        told = {spec: "nothing" if each is None else f"≤ {round_up(each)}" for spec, each in bits.items()}
+        columns.append(Column("bits of identity", told.__getitem__))
     if assumed:
         columns.append(text_column(f"named among {AMONG:,} after {releases} releases", after, wide=True))
     if ranked:
@@ -208,10 +212,7 @@ def training(results: Results) -> Section | None:
 
 
 def _sum(spent: Sequence[Sequence[tuple[float | None, float]]]) -> tuple[str, ...] | None:
-    """ε and δ of all models of one seed, which are trained on one pool, by basic composition.
-
-    Takes ε and δ of the models of each seed. None for one model, or if one promises nothing.
-    """
+    """ε and δ of all models of one seed, which are trained on one pool, by basic composition."""
     several = any(len(models) > 1 for models in spent)
     if not several or any(epsilon is None for models in spent for epsilon, _ in models):
         return None
@@ -245,7 +246,6 @@ def describe_making(results: Results) -> Section:
 
 
 def _groups(results: Results) -> list[tuple[str, Entries]]:
-    """The settings behind the numbers, by their subject."""
     study = results.study
     versions: dict[str, set[str]] = defaultdict(set)
     for made_by in [study.get("versions") or {}, *(record.versions for record in results.records)]:
@@ -281,7 +281,6 @@ def _adversaries(results: Results) -> Entries:
 
 
 def _operations(results: Results) -> Entries:
-    """(learner, "31.2 million"), from the least to the most over its settings; only of those recorded."""
     counts: dict[str, list[int]] = defaultdict(list)
     for record in results.of("accuracy"):
         if record.result.operations is not None:

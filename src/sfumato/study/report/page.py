@@ -121,7 +121,6 @@ def _many(results: Results) -> Table | None:
 
 
 def _summary(results: Results) -> list[str]:
-    """The first paragraphs, in plain language."""
     task, data = results.study["task"], results.study["data"]
     sensitive, clear = task.get("sensitive"), results.risks.get(("none", "reidentify-static"))
     count = sum(spec != "none" for spec in results.study["protections"])

@@ -14,7 +14,7 @@ from typing import Any
 
 from sfumato.base.proportions import wilson
 from sfumato.study import vocabulary
-from sfumato.study.choose.figures import Risk, Setting, classifier_in_words, estimate_of, percent
+from sfumato.study.choose.figures import Setting, classifier_in_words, estimate_of, percent
 from sfumato.study.choose.results import Results
 from sfumato.study.hits import join
 from sfumato.study.report import charts
@@ -26,56 +26,33 @@ _LINES = (("-", "full"), ((0, (5, 2)), "none"), ((0, (1.5, 1.5)), "left"), ((0, 
 
 
 def _legend(looks: Iterable[tuple[str, Look]]) -> list[tuple[str, str]]:
-    """(sample, name) of each look."""
     return [(charts.key(look), name) for name, look in looks]
 
 
-def _panels(panels: Iterable[charts.Chart], looks: Iterable[tuple[str, Look]], words: str, clean: str) -> Any:
-    """The values of a section with panels: them, and the legend of the series that they show."""
-    series = {name for panel in panels for name in panel.series}
-    shown = [(words.format(name), look) for name, look in looks if name in series]
-    levels = (clean, charts.CLEAN_LOOK), ("chance", charts.CHANCE_LOOK)
-    return {"panels": panels, "legend": _legend([*shown, *levels])}
-
-
 def frontier(results: Results) -> Section:
-    """Every setting, its cost and its worth; and the settings left out.
-
-    If the secret is the task, static and adaptive adversaries are apart.
-    """
+    """Every setting, its cost and its worth; and the settings left out."""
     study, advice = results.study, results.advice
     secret, apart = study["task"].get("sensitive"), bool(study["task"].get("secret_is_task"))
-    kinds: dict[str, list[str]] = {"static": [], "adaptive": []} if apart else {}
-    for name, attack in ATTACKS.items() if apart else ():
-        kinds["adaptive" if attack.adaptive else "static"].append(name)
-    fronts = {f"Against {kind} adversaries": results.against(names) for kind, names in kinds.items()}
-    fronts = fronts or {"Best accuracy against strongest re-identification": results.settings}
-    drawn = [charts.frontier_chart(results, settings, title) for title, settings in fronts.items()]
     chosen = advice.setting.protection if advice.setting else ""
 
     def head(setting: Setting) -> Value:
         badges = {
             ("recommended", ""): setting.protection == chosen,
-            ("frontier", "quiet"): setting.on_frontier and not apart,
+            ("frontier", "quiet"): setting.on_frontier,
             ("incomplete", "open"): bool(setting.risk and not setting.complete),
         }
         return Value(setting.protection, badges=tuple(badge for badge, has in badges.items() if has))
 
-    def strongest(names: Sequence[str], setting: Setting) -> Value:
-        tops = [risk.top1 for name in names if (risk := results.risks.get((setting.protection, name)))]
-        return show_estimate(max(tops, key=lambda top: top.value, default=None))
-
-    def top(risk: Risk | None) -> Value:
-        return show_estimate(risk.top1 if risk else None)
-
-    risks = [Column(f"strongest {kind}", partial(strongest, of)) for kind, of in kinds.items()]
-    words: list[Column] = []
-    if not apart:
-        risks = [Column("strongest re-identification", lambda each: top(each.risk))]
-        words = [
-            text_column("adversary", lambda each: each.risk and ATTACKS[each.risk.attack].short),
-            text_column("classifier", lambda each: each.risk and classifier_in_words(each.risk.classifier)),
-        ]
+    risks = [
+        Column("strongest re-identification", lambda each: show_estimate(each.risk and each.risk.top1)),
+        Column("right of the surest 1%", lambda each: show_estimate(each.risk and each.risk.surest)),
+        Column("bits of identity", lambda each: show_estimate(each.bits, bits=True)),
+        Column("releases until one in a million", lambda each: each.until_one_in_a_million),
+    ]
+    words = [
+        text_column("adversary", lambda each: each.risk and ATTACKS[each.risk.attack].short),
+        text_column("classifier", lambda each: each.risk and classifier_in_words(each.risk.classifier)),
+    ]
     columns = [
         Column("best accuracy", lambda each: show_estimate(each.accuracy)),
         *(risks if secret else ()),
@@ -85,7 +62,7 @@ def frontier(results: Results) -> Section:
     looks = charts.looks(study)
     families = [(family.legend, looks[family.name]) for family in charts.families(study)]
     values = {
-        "fronts": [chart for chart in drawn if chart],
+        "chart": charts.frontier_chart(results),
         "apart": apart,
         "hollow": any(not setting.complete for setting in results.settings),
         "table": settings_table("settings", results.settings, columns, setting=head, chosen=chosen),
@@ -111,19 +88,23 @@ def accuracy(results: Results) -> Section | None:
         [spec for spec in results.study["protections"] if spec in specs],
         [Column(each.name, partial(rate, each.name)) for each in learners],
     )
-    looks = [(each.name, each.look) for each in learners]
+    panels = charts.accuracy_charts(results)
+    series = {name for panel in panels for name in panel.series}
+    looks = [(each.name, each.look) for each in learners if each.name in series]
+    looks += [("clean images, clean learner", charts.CLEAN_LOOK), ("chance", charts.CHANCE_LOOK)]
     values = {
         "table": table,
         # Others know all classes from training, and have their own paragraph.
         "models": [learner for learner in learners if not learner.knows_classes or not results.episodic],
         "classifiers_beside": results.episodic and "classifier" in results.study,
-        **_panels(charts.accuracy_charts(results), looks, "{}", "clean images, clean learner"),
+        "panels": panels,
+        "legend": _legend(looks),
     }
     return Section("accuracy", "Accuracy of every learner", values, "Accuracy")
 
 
 def risk(results: Results) -> Section | None:
-    """A chart per family of several settings; and a table with a column for each attack.
+    """A table with a column for each attack.
 
     The share of faces that a detector found has its own column.
     """
@@ -143,7 +124,8 @@ def risk(results: Results) -> Section | None:
         if (found := named.get((spec, attack))) is None:
             return Value()
         prefix = "≥ " if found.rising else ""
-        return show_estimate(found.top1, prefix=prefix, marked=found.top1.value == tops[spec])
+        bits = () if found.bits is None else (f"{found.bits.value:.2f} bits",)
+        return show_estimate(found.top1, *bits, prefix=prefix, marked=found.top1.value == tops[spec])
 
     def share_of_faces(view: str, spec: str) -> Value:
         shares = faces.get((view, spec))
@@ -164,14 +146,9 @@ def risk(results: Results) -> Section | None:
         "tried": tried,
         "table": settings_table("re-identification", specs, columns, mark="strongest", style="attacked"),
         "chance": " to ".join(sorted({percent(each.chance) for each in named.values()})),
+        "had": sorted({str(each.had) for each in named.values()}),
         "rising": any(each.rising for each in named.values()),
         "faces": bool(faces),
-        **_panels(
-            charts.risk_charts(results),
-            vocabulary.ADVERSARY_LOOKS.items(),
-            "strongest {} adversary",
-            "static, no protection",
-        ),
     }
     return Section("risk", "Re-identification", values)
 
@@ -185,22 +162,21 @@ def many(results: Results) -> Section | None:
         point = curves[spec].after(size)
         return show_estimate(point.named if point else None)
 
-    def last(figure: str, spec: str) -> str:
-        return percent(getattr(curves[spec].points[-1], figure))
+    def last(figure: str, spec: str) -> Value:
+        found = getattr(curves[spec].points[-1], figure)
+        return (
+            Value(percent(found)) if isinstance(found, float) else show_estimate(found, bits=figure == "bits")
+        )
 
     sizes = sorted({point.releases for curve in curves.values() for point in curve.points})
     group, most = "named, by number of releases", "from the most releases that were looked at"
     columns = [
         Column("guessing", partial(last, "chance")),
         *(Column(str(size), partial(names, size), group=group) for size in sizes),
-        Column("the most named person", partial(last, "worst"), group=most),
-        Column("named in over half of the tries", partial(last, "over_half"), group=most),
+        Column("bits of identity", partial(last, "bits"), group=most),
+        Column("right of the surest 1%", partial(last, "surest"), group=most),
         Column("recognised at 1% false alarms", partial(last, "accepted"), group=most),
-        Column(
-            "linked across two services",
-            lambda spec: show_estimate(curves[spec].points[-1].linked),
-            group=most,
-        ),
+        Column("linked across two services", partial(last, "linked"), group=most),
     ]
     specs = [spec for spec in results.study["protections"] if spec in curves]
     table = settings_table("many releases", specs, columns, style="attacked")
@@ -301,7 +277,6 @@ def reconstruction(results: Results) -> Section | None:
 
 
 def _row_of(uris: Iterable[str], words: str, *small: str) -> Value:
-    """Pictures, with their words, in which their number stands."""
     return Value("", small, pictures=tuple((uri, words.format(at)) for at, uri in enumerate(uris, 1)))
 
 
@@ -360,30 +335,25 @@ def pictures(results: Results) -> Section | None:
         return None
     uris = dict.fromkeys(uri for result in shown.values() for uri in result.original)
     originals = {uri: number for number, uri in enumerate(uris)}  # several rows show one
-    views = ["released"] + [
-        view
-        for view in ("denoised", "restored")
-        if any(getattr(result, view) for result in shown.values())
-        or (not originals and any(view == seen for _, seen in left))
-    ]
+    seen = {view for _, view in left if not originals}
+    denoised = "denoised" in seen or any(result.denoised for result in shown.values())
+    views = ["released", "denoised"] if denoised else ["released"]
 
     def original(spec: str) -> Value:
         numbers = [originals[uri] for uri in shown[spec].original] if spec in shown else []
         return Value("", pictures=tuple((f"#original-{n}", f"original {n + 1}") for n in numbers))
 
     def view_of(view: str, spec: str) -> Value:
-        words = "restored by an adversary" if view == "restored" else view
-        after = f"image {{}} {words} {'with' if view == 'released' else 'after'} {spec}"
+        after = f"image {{}} {view} {'with' if view == 'released' else 'after'} {spec}"
         return _row_of(getattr(shown.get(spec), view, None) or (), after, left.get((spec, view), "–"))
 
     columns = [text_column(view, partial(view_of, view)) for view in views]
     if originals:
         columns.insert(0, text_column("original", original))
-    style = "pictures four" if "restored" in views else "pictures"
     values = {
         "views": views,
         "originals": list(originals),
-        "table": settings_table("pictures", specs, columns, style=style),
+        "table": settings_table("pictures", specs, columns, style="pictures"),
     }
     if originals:
         return Section("pictures", "What is seen", values, "Pictures", originals=True)

@@ -124,10 +124,14 @@ def show(value: Any) -> Value:
     return value if isinstance(value, Value) else Value(format_value(value))
 
 
-def show_estimate(estimate: Estimate | None, *more: str, prefix: str = "", marked: bool = False) -> Value:
-    """An estimate with its interval and further small words; a dash for None."""
+def show_estimate(
+    estimate: Estimate | None, *more: str, prefix: str = "", marked: bool = False, bits: bool = False
+) -> Value:
+    """An estimate, in % or in bits, with its interval and further small words; a dash for None."""
     if estimate is None:
         return Value()
+    if bits:
+        return Value(f"{estimate.value:.2f}", (f"{estimate.low:.2f}–{estimate.high:.2f}",))
     interval = f"{100 * estimate.low:.1f}–{100 * estimate.high:.1f}"
     return Value(f"{prefix}{percent(estimate.value)}", (interval, *more), marked)
 
@@ -166,7 +170,6 @@ def _of_records(
 
 
 def _table(name: str, caption: str, names: Sequence[str], rows: Sequence[Row]) -> Table:
-    """A table whose columns are of numbers or long text by their values."""
     columns = []
     for key in names:
         values = [row.get(key) for row in rows]
@@ -183,11 +186,13 @@ def _frontier(results: Results) -> Table:
         row |= _ends("accuracy", each.accuracy)
         if risk := each.risk:
             row |= {key: getattr(risk, key) for key in ("attack", "classifier", "chance")}
-            row |= _ends("reidentification", risk.top1)
+            row |= _ends("reidentification", risk.top1) | _ends("bits", each.bits)
+            row |= {} if risk.surest is None else {"surest_right": risk.surest.value}
         rows.append(row)
     names = (
         "protection learner accuracy accuracy_low accuracy_high attack classifier reidentification "
-        "reidentification_low reidentification_high chance complete on_frontier"
+        "reidentification_low reidentification_high bits bits_low bits_high surest_right chance complete "
+        "on_frontier"
     )
     adversary = " and its strongest adversary" if results.study["task"].get("sensitive") else ""
     return _table("frontier", f"Every setting with its best learner{adversary}", names.split(), rows)
@@ -200,7 +205,6 @@ def _ends(name: str, estimate: Estimate | None) -> Row:
 
 
 def _dump(result: Any, **more: Any) -> Row:
-    """The content of a record, without defaults of this version."""
     return dict(result.model_dump(exclude_unset=True, **more))
 
 
@@ -218,7 +222,6 @@ def _scores(result: Any) -> list[Row]:
 
 
 def _over_people(row: Row, counted: Hits) -> Row:
-    """The row with its interval over people, who are not listed."""
     low, high = counted.interval
     kept = {key: part for key, part in row.items() if not isinstance(part, tuple)}
     return {**kept, "low": low, "high": high}
@@ -232,6 +235,8 @@ def _many(result: Any) -> list[Row]:
             "named": share,
             "guessing": 1 / (point.panel or result.panel),
             "people": len(point.named),
+            "known": result.known,
+            "others": result.others,
             "chosen": point.chosen.count(name),
         }
         for point in result.points
@@ -248,7 +253,7 @@ def _flatten_guarantee(result: Any) -> list[Row]:
 
 
 _KINDS = {"privacy": "accuracy", "reidentification": "attack"}  # of the records, unless it is the name
-_CELL = ("protection", "learner", "attack", "view", "other", "seed")
+_CELL = ("protection", "learner", "attack", "view", "seed")
 _GUARANTEE = " guarantee definition value whole_image source"
 
 # Name of a table -> caption, columns in their order, and the function that makes rows of a result.
@@ -267,20 +272,14 @@ _SOURCES: dict[str, tuple[str, str, Callable[[Any], Iterable[Row]]]] = {
     "reidentification": (
         "Re-identification by every adversary and classifier; low and high bound its 95% interval, "
         "over people",
-        "classifier top1 low high top5 top10 chance identities gallery probes faces_found verification_auc "
-        "tar_at_far_1e-2 tar_at_far_1e-3",
-        _scores,
-    ),
-    "joined": (
-        "Re-identification by the releases of two services, scores of adversaries on values added up, and of "
-        "each alone; low and high bound its 95% interval, over people",
-        "classifier top1 low high chance identities gallery probes",
+        "classifier reading top1 low high top5 top10 chance identities gallery others probes faces_found "
+        "verification_auc tar_at_far_1e-2 tar_at_far_1e-3",
         _scores,
     ),
     "many": (
         "How often people are named from many releases of them, by every adversary; chosen by how many "
         "halves of the people",
-        "releases adversary named guessing people chosen",
+        "releases adversary named guessing people known others chosen",
         _many,
     ),
     "log-rank": (
