@@ -86,6 +86,15 @@ def ray_cluster() -> Iterator[RayCluster]:
     cluster.shut_down()
 
 
+@pytest.fixture(scope="module")
+def quick_adversaries() -> Iterator[None]:
+    """Ten trees and ten steps in this process: 200 and 150 take half of the time of a study in a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sfumato.learn.of_vectors._TREES", 10)
+        patch.setattr("sfumato.attack.set_network._STEPS", 10)
+        yield
+
+
 @pytest.fixture
 def photos():
     """Seven colour images whose sides are a multiple of no cell, with areas of all brightness."""

@@ -102,10 +102,16 @@ def first_problem(error: Any, whole: str = "body") -> str:
     return f"{'.'.join(map(str, problem['loc'])) or whole}: {problem['msg']}"
 
 
-def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """Names the nearest known word, and all of them: the end of an error message."""
-    words = sorted(known)
-    wrong = wrong[:200]
-    near = difflib.get_close_matches(wrong, words, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+def did_you_mean(wrong: str, known: Iterable[str], inner: Iterable[str] = ()) -> str:
+    """Names the words with `wrong` as a part, else the nearest, and all known: the end of an error message.
+
+    `inner` are further words, as dotted keys, whose last part may be meant; the message does not list them.
+    """
+    words, inner, wrong = sorted(known), list(inner), wrong[:200]
+    parts = [*words, *(word.rpartition(".")[2] for word in inner)]
+    near: list[str] = []
+    for part in (wrong, *difflib.get_close_matches(wrong, parts, n=1, cutoff=0.5)):
+        having = [word for word in (*words, *inner) if f"-{part}-" in f"-{word.replace('.', '-')}-"]
+        near = near or ([part] if part in words else sorted(having, key=len)[:3])
+    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return f"{hint}Known: {', '.join(words)}"

@@ -26,9 +26,7 @@ def test_a_page_shows_each_item_once_in_an_order_of_its_annotator(begin: Begin):
 
 
 @pytest.mark.parametrize(("task", "place"), [("choose", [1]), ("same", [0, 1])])
-def test_a_page_shows_the_pixels_and_nothing_else_of_its_images(
-    begin: Begin, pairs: list[Pair], task: str, place: list[int]
-):
+def test_a_page_shows_the_pixels_and_nothing_else_of_its_images(begin, pairs, task, place):
     campaign = begin(task, decoys=0)
     by_key = {one["item"]: one["images"] for one in content_of(campaign)["items"]}
     for number, pair in enumerate(pairs, 1):
@@ -100,9 +98,7 @@ def test_one_page_given_to_two_people_is_refused(begin: Begin):
     campaign = begin()
     saved(campaign, 1, {1: "cat"})
     saved(campaign, 1, {1: "dog"}, {"browser": "another"}, name="other.json")
-    with pytest.raises(
-        DataError, match=r"annotator-1.json and .*other.json: annotator 1 in two browsers, as if"
-    ):
+    with pytest.raises(DataError, match=r"annotator-1.json and .*other.json: annotator 1 in two browsers"):
         Campaign(campaign.path).answers()
 
 
@@ -151,9 +147,7 @@ def test_what_is_no_file_of_answers_is_refused(begin: Begin, content: bytes):
 def test_an_answer_that_its_item_does_not_offer_or_gives_twice_is_refused(begin: Begin):
     campaign = begin()
     saved(campaign, 1, {1: "yak"})
-    with pytest.raises(
-        DataError, match="'yak' is not among cat, dog, emu, fox, gnu, hen, cannot tell: ask its"
-    ):
+    with pytest.raises(DataError, match="'yak' is not among cat, dog, emu, fox, gnu, hen, cannot tell: ask"):
         Campaign(campaign.path).answers()
     twice = [{"item": campaign.items[1].key, "answer": answer, "time": 1.0} for answer in ("cat", "dog")]
     saved(campaign, 1, {}, {"answers": twice})

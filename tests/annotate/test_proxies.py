@@ -126,9 +126,7 @@ def test_a_classifier_that_is_not_sure_cannot_tell(begin: Begin, pairs: list[Pai
 def test_a_classifier_of_another_size_is_refused(begin: Begin, tmp_path: Path):
     campaign = begin()
     proxy = by_classifier(saved_classifier(tmp_path / "c.safetensors"), threshold=0.5)
-    with pytest.raises(
-        DataError, match=r"trained on images of 3x16x16, and the campaign shows 3x8x8: name a"
-    ):
+    with pytest.raises(DataError, match=r"trained on images of 3x16x16, and the campaign shows 3x8x8: name"):
         fill(campaign, [proxy])
     assert (campaign.kind, list((campaign.path / "answers").iterdir())) == ("people", [])
 
@@ -155,9 +153,7 @@ def test_an_encoder_finds_an_image_the_same_as_itself(begin: Begin, pairs: list[
     assert "different" in said(other)[0]
 
 
-def test_an_encoder_of_grey_images_is_not_asked_about_colours(
-    begin: Begin, pairs: list[Pair], tmp_path: Path
-):
+def test_an_encoder_of_grey_images_is_not_asked_about_colours(begin, pairs, tmp_path):
     for one in pairs:
         images.write(one.original, torch.zeros(1, 16, 16, dtype=torch.uint8))
     proxy = by_encoder(saved_encoder(tmp_path / "e.safetensors"), threshold=0.5)
@@ -165,39 +161,32 @@ def test_an_encoder_of_grey_images_is_not_asked_about_colours(
         fill(begin("same"), [proxy])
 
 
-@pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan")])
-def test_a_confidence_is_a_probability(threshold: float):
-    with pytest.raises(ConfigError, match="a probability, 0 to 1"):
-        by_classifier(Path("none"), threshold=threshold)
+@pytest.mark.parametrize(
+    ("by", "threshold", "message"),
+    [(by_classifier, value, "a probability, 0 to 1") for value in (-0.1, 1.1, float("nan"))]
+    + [(by_encoder, 1.5, r"threshold=1\.5: a cosine, -1 to 1")],
+)
+def test_a_confidence_is_a_probability_and_a_cosine_at_most_one(by, threshold: float, message: str):
+    with pytest.raises(ConfigError, match=message):
+        by(Path("none"), threshold=threshold)
 
 
-def test_a_cosine_is_at_most_one():
-    with pytest.raises(ConfigError, match=r"threshold=1\.5: a cosine, -1 to 1"):
-        by_encoder(Path("none"), threshold=1.5)
-
-
-def test_a_proxy_of_the_other_task_is_refused(begin: Begin):
-    with pytest.raises(
-        ConfigError, match="big: answers 'choose', and the campaign asks 'same': a classifier"
-    ):
-        fill(begin("same"), [always("big", "cat")])
-
-
-def test_proxies_have_names_of_their_own(begin: Begin):
-    with pytest.raises(ConfigError, match="proxies need names that differ, got big, big: rename one"):
-        fill(begin(), [always("big", "cat"), always("big", "dog")])
-
-
-def test_no_proxies_are_a_mistake(begin: Begin):
-    with pytest.raises(ConfigError, match="no proxies: name at least one recogniser"):
-        fill(begin(), [])
+@pytest.mark.parametrize(
+    ("task", "names", "message"),
+    [
+        ("same", ["big"], "big: answers 'choose', and the campaign asks 'same': a classifier"),
+        ("choose", ["big", "big"], "proxies need names that differ, got big, big: rename one"),
+        ("choose", [], "no proxies: name at least one recogniser"),
+    ],
+)
+def test_proxies_that_cannot_answer_are_refused(begin: Begin, task: str, names: list[str], message: str):
+    with pytest.raises(ConfigError, match=message):
+        fill(begin(task), [always(name, "cat") for name in names])
 
 
 def test_proxies_answer_no_campaign_that_people_have_begun_and_none_twice(begin: Begin):
     begun = say(begin(), {1: ["cat"]})
-    with pytest.raises(
-        DataError, match=r"people have answered here \(5 files\), and proxies never share a camp"
-    ):
+    with pytest.raises(DataError, match=r"people have answered here \(5 files\), and proxies never share a"):
         fill(begun, [always("big", "cat")])
     campaign = begin()
     fill(campaign, [always("big", "cat")])

@@ -137,9 +137,7 @@ def test_the_table_of_results_has_a_row_an_item_and_says_who_answered(begin: Beg
     assert (rows[0]["majority"], rows[0]["recognised"], rows[14]["decoy"]) == ("", "", "true")
 
 
-def test_semsim_reads_its_table_without_decoys_and_without_what_nobody_answered(
-    begin: Begin, tmp_path: Path, pairs: list[Pair]
-):
+def test_semsim_reads_its_table_without_decoys_and_without_what_nobody_answered(begin, tmp_path, pairs):
     campaign = begin("same")
     said = {number: ["same"] if number % 2 else ["cannot tell"] for number in campaign.items if number != 2}
     export(say(campaign, said), "semsim", tmp_path / "elsewhere" / "s.csv")
@@ -158,9 +156,7 @@ def test_a_table_beside_its_images_names_no_folder_above_them(begin: Begin, pair
     assert folder.name not in (folder / "r.csv").read_text()
 
 
-def test_names_that_spreadsheets_would_run_are_text_there_and_themselves_to_semsim(
-    begin: Begin, tmp_path: Path, pairs: list[Pair]
-):
+def test_names_that_spreadsheets_would_run_are_text_there_and_themselves_to_semsim(begin, tmp_path, pairs):
     named = [
         replace(each, source="=HYPERLINK(1)", model="@model", true_class=f"+{n % 2}x")
         for n, each in enumerate(pairs)
@@ -200,9 +196,7 @@ def test_a_parquet_file_holds_the_same_table(begin: Begin, tmp_path: Path):
     assert len(rows) == 12
 
 
-def test_parquet_without_pyarrow_says_what_to_install(
-    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_parquet_without_pyarrow_says_what_to_install(begin, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
         MissingExtraError,

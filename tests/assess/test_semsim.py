@@ -66,9 +66,7 @@ def test_equal_images_have_no_distance_and_others_have_one_up_to_2(measure: SemS
     assert (measure.distance(originals, others) <= 2).all()
 
 
-def test_a_distance_is_the_same_both_ways_and_among_other_pairs(
-    measure: SemSim, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_distance_is_the_same_both_ways_and_among_other_pairs(measure, monkeypatch):
     monkeypatch.setattr(semsim, "_BATCH", 4)
     originals, others = noise(10, 3, 8, 8), noise(10, 3, 8, 8, seed=1)
     distances = measure.distance(originals, others)
@@ -96,9 +94,7 @@ def test_no_gradient_is_kept(measure: SemSim):
         (noise(2, 3, 8, 8), noise(2, 3, 8, 8).to(torch.uint8), "got torch.uint8: use images.to_float"),
     ],
 )
-def test_what_are_no_pairs_of_float_images_is_named(
-    measure: SemSim, originals: Tensor, others: Tensor, message: str
-):
+def test_what_are_no_pairs_of_float_images_is_named(measure, originals, others, message):
     with pytest.raises(ConfigError, match=message):
         measure.distance(originals, others)
 
@@ -111,10 +107,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path):
     weights = Embedding("lenet", size=8, normalised=True).state_dict()
     for card, message in (
         ({}, "config in its card: Field required"),
-        (
-            {"config": {"network": "resnet18", "size": 8, "normalised": True}},
-            "asks for a larger network",
-        ),
+        ({"config": {"network": "resnet18", "size": 8, "normalised": True}}, "asks for a larger network"),
         ({"config": {"network": "resnet19", "size": 8, "normalised": True}}, "config.network is 'resnet19'"),
     ):
         artefacts.save(path, weights, {"kind": "semsim", **card})

@@ -27,6 +27,8 @@ from sfumato.cli.app import app
 from sfumato.cli.left import LEFT
 from sfumato.study import grid
 
+pytestmark = pytest.mark.usefixtures("quick_adversaries")
+
 SECONDS = 120  # a process that needs longer hangs
 
 

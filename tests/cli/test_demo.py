@@ -18,6 +18,8 @@ from sfumato.cli import show
 from sfumato.cli.demo import of_own_images
 from sfumato.networks.weights import WheelFile
 
+pytestmark = pytest.mark.usefixtures("quick_adversaries")
+
 SPLITS = ("train", "validation", "test")
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from layouts import values
 
-from sfumato.data import fer, load
+from sfumato.data import LabelledImages, fer, load
 from sfumato.data.readers.fer import EMOTIONS, majority
-from sfumato.errors import ConfigError, DataError, SfumatoError
+from sfumato.errors import DataError, SfumatoError
 
 SIDE = 48
 
@@ -51,24 +51,16 @@ def plus(root: Path) -> Path:
     return root
 
 
-def test_faces_are_48_pixels_wide_and_grey(root: Path):
-    assert torch.equal(load(f"fer:{root}").images, torch.from_numpy(faces())[:, None])
+def splits(data: LabelledImages) -> dict[str, list[int]]:
+    return {name: rows.tolist() for name, rows in data.splits.items()}
 
 
-def test_emotions_are_named(root: Path):
-    assert values(fer(root), "emotion") == [EMOTIONS[emotion] for _, emotion, _ in ROWS]
-
-
-def test_the_usage_is_the_split(root: Path):
-    assert {name: rows.tolist() for name, rows in fer(root).splits.items()} == {
-        "train": [0, 1, 2],
-        "validation": [3, 4],
-        "test": [5, 6],
-    }
-
-
-def test_without_votes_there_is_no_second_label(root: Path):
-    assert set(fer(root).labels) == {"emotion"}
+def test_faces_are_48_pixels_wide_and_grey_with_their_emotion_and_usage(root: Path):
+    data = load(f"fer:{root}")
+    assert torch.equal(data.images, torch.from_numpy(faces())[:, None])
+    assert values(data, "emotion") == [EMOTIONS[emotion] for _, emotion, _ in ROWS]
+    assert splits(data) == {"train": [0, 1, 2], "validation": [3, 4], "test": [5, 6]}
+    assert set(data.labels) == {"emotion"}  # without votes there is no second one
 
 
 def test_with_votes_faces_without_a_majority_are_left_out(plus: Path):
@@ -76,14 +68,7 @@ def test_with_votes_faces_without_a_majority_are_left_out(plus: Path):
     assert values(data, "emotion_plus") == ["happiness", "neutral", "surprise", "sadness"]
     assert values(data, "emotion") == ["happy", "angry", "surprise", "sad"]
     assert torch.equal(data.images, torch.from_numpy(faces())[[0, 1, 3, 5], None])
-
-
-def test_the_splits_follow_what_is_left(plus: Path):
-    assert {name: rows.tolist() for name, rows in fer(plus).splits.items()} == {
-        "train": [0, 1],
-        "validation": [2],
-        "test": [3],
-    }
+    assert splits(data) == {"train": [0, 1], "validation": [2], "test": [3]}
 
 
 def test_some_emotions_of_the_votes_can_be_kept(plus: Path):
@@ -127,9 +112,7 @@ def test_the_published_votes_have_as_many_majorities_as_we_say(shared_data: Path
 
 
 def test_a_missing_file_is_answered_with_where_it_is_had(tmp_path: Path):
-    with pytest.raises(
-        DataError, match=r"no fer2013\.csv .*fer2013\.tar\.gz there, from https://www\.kaggle"
-    ):
+    with pytest.raises(DataError, match=r"no fer2013\.csv .*fer2013\.tar\.gz there, from"):
         fer(tmp_path)
 
 
@@ -152,17 +135,17 @@ def test_a_malformed_row_is_named_with_its_line(root: Path, row: str, message: s
         fer(root)
 
 
-def test_votes_that_are_no_counts_are_named_with_their_line(plus: Path):
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("6,0,0,0,4", "6,0,0,0,four", r"fer2013new\.csv, line 3: votes .* instead of ten counts"),
+        ("contempt", "scorn", r"fer2013new\.csv: no column 'contempt'"),
+    ],
+)
+def test_votes_that_are_no_counts_and_a_missing_column_are_named(plus, old, new, message):
     path = plus / "fer2013new.csv"
-    path.write_text(path.read_text().replace("6,0,0,0,4", "6,0,0,0,four"))
-    with pytest.raises(DataError, match=r"fer2013new\.csv, line 3: votes .* instead of ten counts"):
-        fer(plus)
-
-
-def test_a_missing_vote_column_is_named(plus: Path):
-    path = plus / "fer2013new.csv"
-    path.write_text(path.read_text().replace("contempt", "scorn"))
-    with pytest.raises(DataError, match=r"fer2013new\.csv: no column 'contempt'"):
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(DataError, match=message):
         fer(plus)
 
 
@@ -182,16 +165,14 @@ def test_votes_of_other_rows_are_refused(plus: Path, change):
         fer(plus)
 
 
-def test_an_unknown_emotion_is_answered_with_the_nearest(plus: Path):
-    with pytest.raises(ConfigError, match="no emotion 'happy': did you mean 'happiness'"):
-        fer(plus, emotions=["happy"])
-
-
-def test_emotions_are_a_list(root: Path):
-    with pytest.raises(SfumatoError, match="emotions"):
-        load(f"fer:{root}", emotions="sad")
-
-
-def test_no_face_with_the_wanted_emotion_is_said(plus: Path):
-    with pytest.raises(DataError, match="no face has one of the wanted emotions"):
-        fer(plus, emotions=["contempt"])
+@pytest.mark.parametrize(
+    ("emotions", "message"),
+    [
+        (["happy"], "no emotion 'happy': did you mean 'happiness'"),
+        ("sad", "emotions"),
+        (["contempt"], "no face has one of the wanted emotions"),
+    ],
+)
+def test_emotions_that_cannot_be_kept_are_refused(plus: Path, emotions: object, message: str):
+    with pytest.raises(SfumatoError, match=message):
+        load(f"fer:{plus}", emotions=emotions)

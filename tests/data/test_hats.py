@@ -325,18 +325,14 @@ def test_a_table_that_has_headwear_already_is_refused(people: Path):
 
 def test_more_images_than_the_memory_may_hold_are_refused(people: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SFUMATO_MEMORY", str(400 * 3 * 16 * 16))  # the photographs, and not three hats each
-    with pytest.raises(
-        ConfigError, match="880 images of 16x16 are more than the 307200 bytes of SFUMATO_MEMORY"
-    ):
+    with pytest.raises(ConfigError, match="880 images of 16x16 are more than the 307200 bytes of"):
         hats(people, size=16)
 
 
 # Real photographs
 
 
-def test_hats_on_labelled_faces_in_the_wild(
-    shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_hats_on_labelled_faces_in_the_wild(shared_data, tmp_path, monkeypatch):
     """One photograph in sixteen."""
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "studies")
     import unpack

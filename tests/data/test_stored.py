@@ -63,9 +63,7 @@ def held(_photos: Path) -> LabelledImages:
 
 
 @pytest.fixture(scope="module", params=[0, 7000], ids=["none at once", "one at once"])
-def kept(
-    request: pytest.FixtureRequest, _photos: Path, tmp_path_factory: pytest.TempPathFactory
-) -> LabelledImages:
+def kept(request, _photos, tmp_path_factory):
     """The pictures in a file of a cache, from which so many bytes are read at once."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("SFUMATO_CACHE", str(tmp_path_factory.mktemp("stored")))
@@ -76,9 +74,7 @@ def kept(
 # The same data
 
 
-def test_images_above_the_bound_are_stored_and_those_within_it_are_held(
-    photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_images_above_the_bound_are_stored_and_those_within_it_are_held(photos, cache, monkeypatch):
     size = PEOPLE * EACH * 3 * 8 * 8
     for bound, kind in ((size, Tensor), (size - 1, Stored)):
         monkeypatch.setenv("SFUMATO_MEMORY", str(bound))
@@ -96,19 +92,10 @@ def test_a_second_reading_decodes_nothing(photos: Path, cache: Path, monkeypatch
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_a_split_of_stored_data_is_stored_and_the_same(
-    photos: Path, held: LabelledImages, cache: Path, split: str
-):
+def test_a_split_of_stored_data_is_stored_and_the_same(photos, held, cache, split):
     part = folder(photos, size=8).split(split)
     assert type(part.images) is Stored
     assert part.digest == held.split(split).digest
-
-
-def test_rows_of_a_split_are_composed(photos: Path, held: LabelledImages, cache: Path):
-    rows = torch.tensor([5, 1, 1, 7])
-    part = folder(photos, size=8).split("train").rows(rows)
-    assert type(part.images) is Stored
-    assert part.digest == held.split("train").rows(rows).digest
 
 
 def test_a_split_costs_eight_bytes_an_image(photos: Path, cache: Path):
@@ -164,9 +151,7 @@ OPERATIONS: dict[str, Callable[[Tensor], object]] = {
 
 @pytest.mark.parametrize("of", ["all", "a split"])
 @pytest.mark.parametrize("operation", [*INDEXES.values(), *OPERATIONS.values()], ids=[*INDEXES, *OPERATIONS])
-def test_stored_images_are_indexed_and_reckoned_with_as_a_tensor_is(
-    held: LabelledImages, kept: LabelledImages, operation: Callable[[Tensor], object], of: str
-):
+def test_stored_images_are_indexed_and_reckoned_with_as_a_tensor_is(held, kept, operation, of):
     assert type(kept.images) is Stored
     known, found = (
         operation(each.images if of == "all" else each.split("train").images) for each in (held, kept)
@@ -180,9 +165,7 @@ def test_stored_images_are_indexed_and_reckoned_with_as_a_tensor_is(
         assert found == known
 
 
-def test_a_selection_of_up_to_a_32nd_of_the_bound_is_a_plain_tensor(
-    photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_selection_of_up_to_a_32nd_of_the_bound_is_a_plain_tensor(photos, cache, monkeypatch):
     monkeypatch.setenv("SFUMATO_MEMORY", str(32 * 3 * 8 * 8))
     pixels = folder(photos, size=8).images
     assert type(pixels[torch.arange(1)]) is Tensor
@@ -218,13 +201,7 @@ def test_a_write_into_a_view_stays_in_this_process(photos: Path, held: LabelledI
     assert folder(photos, size=8).digest == held.digest
 
 
-def test_its_text_is_its_shape_alone(photos: Path, cache: Path):
-    assert repr(folder(photos, size=8).images) == "Stored(shape=(40, 3, 8, 8))"
-
-
-def test_a_contact_sheet_and_a_written_table_are_the_same(
-    photos: Path, held: LabelledImages, cache: Path, tmp_path: Path
-):
+def test_a_contact_sheet_and_a_written_table_are_the_same(photos, held, cache, tmp_path):
     kept = folder(photos, size=8)
     sheets = [contact_sheet(each, "class", rows=4, columns=3) for each in (held, kept)]
     assert torch.equal(*sheets)
@@ -317,18 +294,11 @@ def test_other_settings_are_other_images(photos: Path, cache: Path, settings: di
     assert len(pixels_in(cache)) == 2
 
 
-@pytest.mark.parametrize("damage", [b"", b"short", bytes(100)], ids=["empty", "short", "zeros"])
-def test_a_damaged_file_is_made_anew(photos: Path, held: LabelledImages, cache: Path, damage: bytes):
+@pytest.mark.parametrize("damage", [slice(0), slice(5), slice(100, None)], ids=["empty", "short", "cut"])
+def test_a_damaged_file_is_made_anew(photos: Path, held: LabelledImages, cache: Path, damage: slice):
     folder(photos, size=8)
     (path,) = pixels_in(cache)
-    path.write_bytes(damage)
-    assert folder(photos, size=8).digest == held.digest
-
-
-def test_a_file_that_was_cut_is_made_anew(photos: Path, held: LabelledImages, cache: Path):
-    folder(photos, size=8)
-    (path,) = pixels_in(cache)
-    path.write_bytes(path.read_bytes()[100:])
+    path.write_bytes(path.read_bytes()[damage])
     assert folder(photos, size=8).digest == held.digest
 
 
@@ -395,9 +365,7 @@ def started(processes: Any, target: Callable[..., None], *arguments: object) -> 
     return process, ours
 
 
-def test_a_killed_writer_is_as_if_it_never_was(
-    photos: Path, held: LabelledImages, cache: Path, processes: Any
-):
+def test_a_killed_writer_is_as_if_it_never_was(photos, held, cache, processes):
     process, line = started(processes, reader, photos, 20)
     assert line.recv() == "halfway"
     assert [entry.name for entry in stored.entries()] == [None]
@@ -418,9 +386,7 @@ def test_what_a_killed_writer_left_can_be_cleared(photos: Path, cache: Path, pro
     assert list((cache / "images").iterdir()) == []
 
 
-def test_of_two_processes_at_once_one_decodes_and_both_have_the_images(
-    photos: Path, held: LabelledImages, cache: Path, processes: Any
-):
+def test_of_two_processes_at_once_one_decodes_and_both_have_the_images(photos, held, cache, processes):
     _, first = started(processes, reader, photos, 20)
     assert first.recv() == "halfway"
     _, second = started(processes, reader, photos, 0)  # it would say so before the first image
@@ -432,9 +398,7 @@ def test_of_two_processes_at_once_one_decodes_and_both_have_the_images(
 # What cannot work
 
 
-def test_a_folder_that_cannot_be_written_is_answered_with_the_cures(
-    photos: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_folder_that_cannot_be_written_is_answered_with_the_cures(photos, cache, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path / "file"))
     with pytest.raises(
@@ -446,9 +410,7 @@ def test_a_folder_that_cannot_be_written_is_answered_with_the_cures(
         folder(photos, size=8)
 
 
-def test_a_disk_that_is_too_small_is_known_before_anything_is_decoded(
-    photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_disk_that_is_too_small_is_known_before_anything_is_decoded(photos, cache, monkeypatch):
     usage = type("Usage", (), {"free": 7679})
     monkeypatch.setattr(stored.shutil, "disk_usage", lambda path: usage)
     monkeypatch.setattr(images, "read_first", None)

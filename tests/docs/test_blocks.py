@@ -5,6 +5,8 @@ import re
 import pytest
 from blocks import NOT_CODE, REPOSITORY, blocks, of
 
+pytestmark = pytest.mark.usefixtures("quick_adversaries")
+
 README = "README.md"  # is run against the wheel, away from the checkout: tests/test_package.py
 CONTRIBUTING = "CONTRIBUTING.md"
 # Notebooks are run by tests/docs/test_notebooks.py; the build makes results and most of the reference.

@@ -75,7 +75,9 @@ def test_the_guide_to_studies_names_every_learner_and_adversary_and_whom_a_recom
     guide = (REPOSITORY / "docs" / "guides" / "study.md").read_text(encoding="utf-8")
     rows = [line for line in guide.splitlines() if line.startswith("| `")]
     for name in (*LEARNERS, *ATTACKS):
-        (row,) = [row for row in rows if f"`{name}`" in row.partition(" | ")[0]]
+        row, *more = [row for row in rows if f"`{name}`" in row.partition(" | ")[0]] or [None]
+        assert row is not None, f"docs/guides/study.md: no row of its tables begins with `{name}`: add one"
+        assert not more, f"docs/guides/study.md: {1 + len(more)} rows begin with `{name}`: keep one"
         if name in ATTACKS:
             assert ("**" in row) == any(f"`{each}`" in row and ATTACKS[each].needed for each in ATTACKS)
 

@@ -7,6 +7,8 @@ import matplotlib.pyplot
 import pytest
 from generators.notebooks import pages
 
+pytestmark = pytest.mark.usefixtures("quick_adversaries")
+
 NOTEBOOKS = sorted(Path(__file__).parents[2].joinpath("docs/notebooks").glob("*.md"))
 # Counts that are smaller here: the settings of a notebook are those of a reader who wants an answer.
 _OFTEN = re.compile(r"(?P<name>\w*(?:epochs|episodes|episodes_per_epoch|steps)\"?[:=] ?)\d+")

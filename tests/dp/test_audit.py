@@ -193,9 +193,9 @@ def test_noise_made_from_the_image_is_convicted():
     protection = parse("dp-pix:cell=4,epsilon=1")
 
     def release(images: Tensor) -> Tensor:
-        return torch.cat(
-            [protection.release(x[None], seeded_noise(int(x.long().sum()))).values for x in images]
-        )
+        different, which = images.unique(dim=0, return_inverse=True)  # equal images have one release
+        released = [protection.release(x[None], seeded_noise(int(x.long().sum()))) for x in different]
+        return torch.cat([each.values for each in released])[which]
 
     assert audit(release, pure(1.0), AuditConfig(shape=(1, 8, 8), trials=10_000)).lower > 4
 

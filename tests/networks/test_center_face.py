@@ -39,7 +39,7 @@ def test_it_finds_the_faces_and_landmarks_that_mtcnn_finds(finder: CenterFace, s
         assert (ours.landmarks[0] - theirs.landmarks[0]).norm(dim=1).max() < 7  # of 84 pixels
 
 
-@pytest.mark.parametrize("side", [33, 300, 2400])
+@pytest.mark.parametrize("side", [33, 300, 1960])  # more than a tile
 def test_boxes_are_in_pixels_of_images_of_any_size(finder: CenterFace, shared_data, side: int):
     photograph = photographs(shared_data, "lfw_faces_84", 1)
     (small,), (other,) = finder.detect(photograph), finder.detect(enlarged(photograph, side, side))
@@ -47,7 +47,7 @@ def test_boxes_are_in_pixels_of_images_of_any_size(finder: CenterFace, shared_da
     torch.testing.assert_close(other.boxes * 84 / side, small.boxes, atol=6, rtol=0)
 
 
-@pytest.mark.parametrize("shape", [(700, 4400), (5200, 600), (2000, 2100)])
+@pytest.mark.parametrize("shape", [(600, 2500), (2700, 600), (2000, 2100)])
 def test_a_face_is_found_by_its_own_pixels_however_large_the_image_is(
     finder: CenterFace, shared_data, shape: tuple[int, int]
 ):

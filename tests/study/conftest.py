@@ -7,8 +7,6 @@ from typing import Any
 import jinja2
 import pytest
 
-from sfumato.learn import of_vectors
-
 
 def few_shot_settings(way: int, shot: int, queries: int, **changes: Any) -> dict[str, Any]:
     """Settings of a training that ends soon, and is validated with two ways."""
@@ -16,14 +14,6 @@ def few_shot_settings(way: int, shot: int, queries: int, **changes: Any) -> dict
     validation = {"validation_way": 2, "validation_shot": min(2, shot), "validation_queries": min(2, queries)}
     soon = {"epochs": 1, "episodes_per_epoch": 2, "denoiser_depth": 2, "denoiser_width": 4}
     return {**episode, **validation, **soon, **changes}
-
-
-@pytest.fixture(scope="module")
-def few_trees() -> Iterator[None]:
-    """Forests of ten trees in this process: those of 200 take half of the time of a study of tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(of_vectors, "_TREES", 10)
-        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

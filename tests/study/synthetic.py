@@ -76,19 +76,12 @@ def study(*, log_rank: bool = False, reconstructions: Sequence[str] = (), **chan
             "splits": {"train": 9000, "validation": 2250, "test": 3750},
         },
         "task": {
-            "target": "headwear",
-            "sensitive": "identity",
-            "way": 5,
-            "shot": 5,
-            "queries": 15,
-            "episodes": 600,
-            "secret_is_task": False,
+            **{"target": "headwear", "sensitive": "identity", "secret_is_task": False},
+            **{"way": 5, "shot": 5, "queries": 15, "episodes": 600},
         },
         "protections": list(PIXELS),
         "learners": ["clean", "protected", "denoised"],
-        "attacks": [
-            *("reidentify-static", "reidentify-adaptive", "reidentify-student", "reidentify-values"),
-        ],
+        "attacks": [f"reidentify-{name}" for name in ("static", "adaptive", "student", "values")],
         "measures": ["ssim", "psnr", "mse"],
         "recommend": {"reidentification_at_most": 0.1},
         "seeds": [0],
@@ -99,13 +92,10 @@ def study(*, log_rank: bool = False, reconstructions: Sequence[str] = (), **chan
     made |= changes
     if "meta" in made["learners"]:
         made = {"meta": {"algorithm": "maml", "private": {"epsilon": 9.0, "delta": 1e-5}}, **made}
+    task = made["task"]
     config = _Config(
         data={"source": made["data"]["source"]},
-        task=grid.Task(
-            target=made["task"]["target"],
-            sensitive=made["task"]["sensitive"],
-            attributes=tuple(made["task"].get("attributes", ())),
-        ),
+        task=grid.Task(**{key: task[key] for key in ("target", "sensitive", "attributes") if key in task}),
         recommend=grid.Bounds(inference_at_most=(made["recommend"] or {}).get("inference_at_most", {})),
         log_rank=log_rank,
         reconstructions=list(reconstructions),

@@ -21,86 +21,47 @@ from sfumato.study.measure import checks
 from sfumato.study.records import write_rows
 
 SPEC = "blur:radius=3"
-SOUND = {
-    "milliseconds": 0.5,
-    "bytes_of_image": 3072,
-    "bytes_declared": 3072,
-    "bytes_most": 3072,
-    "unchanged": 0.0,
-    "repeats": True,
-    "depends": 0.0,
-    "own_type": False,
-    "images": 200,
-}
+SOUND = {"milliseconds": 0.5, "images": 200, "unchanged": 0.0}
+SOUND |= {"repeats": True, "depends": 0.0, "own_type": False}
+SOUND |= dict.fromkeys(("bytes_of_image", "bytes_declared", "bytes_most"), 3072)
 
 
 def attack(share, people=50, each=10):
     hits = [round(share * each)] * people
     score = {"classifier": "plda", "top1": share, "low": share - 0.04, "high": share + 0.04, "hits": hits}
-    return {
-        "scores": [score],
-        "chance": 1 / people,
-        "identities": people,
-        "gallery": 500,
-        "probes": people * each,
-        "people": [each] * people,
-    }
+    sizes = {"identities": people, "gallery": 500, "probes": people * each, "people": [each] * people}
+    return {"scores": [score], "chance": 1 / people, **sizes}
 
 
 def many(share):
-    point = {
-        "named": [share] * 40,
-        "tries": [10] * 40,
-        "chosen": ["plda", "plda"],
-        "by_adversary": {"plda": share},
-        "accepted": share,
-        "linked": [share] * 40,
-    }
+    point = {"named": [share] * 40, "linked": [share] * 40, "tries": [10] * 40, "accepted": share}
+    point |= {"chosen": ["plda", "plda"], "by_adversary": {"plda": share}}
     points = [{"releases": count, **point} for count in (1, 10, 100)]
     return {"points": points, "panel": 25, "pictures": 150, "enough": {"1": 50}, "able": 50}
 
 
 def packed(path, *, control=0.9, named=0.4, digest="a", board_of="board", without=(), **changed):
     """A file of rows of a run with one protection: what adversaries name, and what its checks are."""
-    shares = {
-        "reidentify-static": 0.1,
-        "reidentify-values": 0.6,
-        "reidentify-sorted": 0.1,
-        **changed.pop("attacks", {}),
-    }
-    told = {
-        "accuracy": 0.8,
-        "low": 0.7,
-        "high": 0.9,
-        "guessing": 0.5,
-        "classes": 2,
-        "images": 9,
-        "adversary": "forest",
-    }
+    shares = {"reidentify-static": 0.1, "reidentify-values": 0.6, "reidentify-sorted": 0.1}
+    shares |= changed.pop("attacks", {})
+    told = {"accuracy": 0.8, "low": 0.7, "high": 0.9, "guessing": 0.5}
+    told |= {"classes": 2, "images": 9, "adversary": "forest"}
     accuracy = {"accuracy": 0.7, "low": 0.6, "high": 0.8, "images": 1500, "chance": 0.25}
     rows = []
     for spec in ("none", SPEC):
         clear = spec == "none"
         results = [
             ("accuracy", {"learner": "classifier-clean"}, accuracy),
-            *(
-                ("attack", {"attack": name}, attack(0.9 if clear else share))
-                for name, share in shares.items()
-            ),
+            *(("attack", {"attack": name}, attack(0.9 if clear else each)) for name, each in shares.items()),
             ("many", {}, many(control if clear else named)),
             ("tells", {}, {"labels": {"glasses": told, "identity": told}}),
             ("proved", {}, {"release": "pixels", "bytes_per_image": 3072}),
             ("checks", {}, {**SOUND, "unchanged": 1.0} if clear else SOUND | changed),
         ]
         rows += [
-            {
-                "kind": kind,
-                "cell": {"protection": spec, "seed": 0, **which},
-                "digest": f"{digest}{len(rows) + number}",
-                "result": result,
-                "seconds": 2.0,
-            }
-            for number, (kind, which, result) in enumerate(results)
+            {"kind": kind, "digest": f"{digest}{number}", "result": result, "seconds": 2.0}
+            | {"cell": {"protection": spec, "seed": 0, **which}}
+            for number, (kind, which, result) in enumerate(results, len(rows))
         ]
     study = {
         **synthetic.study(),
@@ -149,14 +110,8 @@ def test_rows_of_several_files_stand_by_how_rarely_they_name_and_the_control_sta
     ("changed", "mark"),
     [
         ({"control": 0.2}, "weak adversaries: on unprotected images they name 20.0% from one release"),
-        (
-            {"attacks": {"reidentify-static": 0.9}},
-            "masked: an adversary who knows clean photographs only names 90.0%",
-        ),
-        (
-            {"attacks": {"reidentify-sorted": 0.9}},
-            "masked: an adversary who ignores the order of the values names",
-        ),
+        ({"attacks": {"reidentify-static": 0.9}}, "masked: an adversary who knows clean photographs only"),
+        ({"attacks": {"reidentify-sorted": 0.9}}, "masked: an adversary who ignores the order of the values"),
         ({"unchanged": 0.25}, "25.0% of the releases are the original image"),
         ({"repeats": False}, "releases differ by more than the given noise"),
         ({"depends": 0.5}, "50.0% of the releases depend on other images of the batch"),
@@ -183,9 +138,7 @@ def test_a_row_of_other_settings_or_another_control_is_marked(tmp_path):
 
 
 def test_a_run_of_another_study_is_no_row(tmp_path):
-    with pytest.raises(
-        DataError, match="a run of the study 'demo', which is no board: run `sfumato study run board"
-    ):
+    with pytest.raises(DataError, match="a run of the study 'demo', which is no board: run `sfumato study"):
         board.join([packed(tmp_path / "demo.jsonl", board_of="demo")])
 
 

@@ -55,9 +55,7 @@ def test_the_cell_of_all_together_makes_what_it_needs(alone: tuple[Lab, dict[str
     assert typed.scores[0].top1 > 0.9  # as of PLDA alone
 
 
-def test_the_cells_of_attacks_read_what_it_made(
-    alone: tuple[Lab, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_cells_of_attacks_read_what_it_made(alone, tmp_path, monkeypatch):
     made, _ = alone
     expected = {
         "values": attack.compare_values(lab(tmp_path, **QUICK), cell(SPEC)).result,
@@ -95,9 +93,7 @@ def test_where_nobody_fuses_nothing_is_kept(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("change", "repeated"), [({"known": 3}, True), ({"steps": 3}, True), ({}, False)])
-def test_all_that_decides_one_attack_decides_all_together(
-    tmp_path: Path, change: dict[str, int], repeated: bool
-):
+def test_all_that_decides_one_attack_decides_all_together(tmp_path, change, repeated):
     before = kinds.digest(study(tmp_path), cell_of("fused"))
     assert (before != kinds.digest(study(tmp_path, **change), cell_of("fused"))) == repeated
 

@@ -125,7 +125,14 @@ MISTAKES = {
     "vary: {vary.task.shot: [[1]]}": "vary: vary.task.shot cannot vary",
     f"vary: {{task.shot: {list(range(1, 12))}, task.way: {list(range(2, 13))}}}": "121 combinations",
     "vary: [task.shot]": r"vary=\['task.shot'\]",
-    "vary: {task.shot: 1}": "vary.task.shot=1",
+    "vary: {task.shot: 1}": r"vary.task.shot=1: .*list: write vary: \{task.shot: \[1\]\}",
+    "vary: {known: [2]}": "vary: known: 2: no key 'known': did you mean 'adversary.known'",
+    "vary: {knwon: [2]}": "no key 'knwon': did you mean 'adversary.known'",
+    "known: 2": "study.yaml: no key 'known': did you mean 'adversary.known'",
+    "adversary: {known: [2, 8]}": r"known=.*: .*values write vary: \{adversary.known: \[2, 8\]\}",
+    "device: [cpu, cuda]": r"device=.*: to compare several values write vary: \{device: \[cpu, cuda\]\}",
+    "title: [a, b]": r"title=\['a', 'b'\]: Input should be a valid string$",
+    "attacks: [shape]": "attacks: no 'shape': did you mean 'reidentify-shape'",
     "name: ../elsewhere": "name=.../elsewhere.: it names a folder",
     "protections: ['block:share=2']": "share=2 is too large: choose at most 1",
 }
@@ -220,9 +227,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize(("text", "message"), STRANGE.values(), ids=STRANGE)
-def test_a_file_from_a_stranger_is_refused_soon_and_in_a_short_message(
-    tmp_path: Path, text: str, message: str
-):
+def test_a_file_from_a_stranger_is_refused_soon_and_in_a_short_message(tmp_path, text, message):
     whole = text if "data" in text or text.startswith("#") else f"{MINIMAL.splitlines()[0]}\n{text}"
     with pytest.raises(ConfigError, match=message) as raised:
         grid.load(study_file(tmp_path, whole))
@@ -436,9 +441,7 @@ def test_a_study_of_nothing_but_accuracy_has_one_cell_a_protection_and_learner()
         ([], ["denoised"], []),
     ],
 )
-def test_the_denoiser_arms_the_static_adversary_where_both_are_studied(
-    attacks: list[str], learners: list[str], expected: list[str]
-):
+def test_the_denoiser_arms_the_static_adversary_where_both_are_studied(attacks, learners, expected):
     """Clear images are attacked by the static adversary only."""
     config = study("block", attacks=attacks, learners=learners, task={"sensitive": "identity"})
     clear = [("none", "reidentify-static")] * ("reidentify-static" in attacks)
@@ -587,9 +590,7 @@ def written_specs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 
 @settings(deadline=None)
 @given(first=written_specs(), second=written_specs())
-def test_a_spec_names_its_values_and_canonical_specs_are_equal_just_when_protections_are(
-    first: tuple[str, dict[str, Any]], second: tuple[str, dict[str, Any]]
-):
+def test_a_spec_names_its_values_and_canonical_specs_are_equal_just_when_protections_are(first, second):
     spec, values = first
     one, other = protect.parse(spec), protect.parse(second[0])
     assert {key: getattr(one, key) for key in values} == values

@@ -35,9 +35,7 @@ def test_who_is_always_named_may_always_be():
     hits=st.lists(st.integers(0, 5), min_size=2, max_size=12),
     errors=st.tuples(st.floats(1e-4, 0.2), st.floats(1e-4, 0.2)),
 )
-def test_the_upper_end_is_above_the_share_and_grows_with_the_certainty(
-    hits: list[int], errors: tuple[float, float]
-):
+def test_the_upper_end_is_above_the_share_and_grows_with_the_certainty(hits, errors):
     made = of_people(hits, 5)
     small, large = (made.upper_end(error) for error in sorted(errors))
     assert made.share <= large + 1e-12

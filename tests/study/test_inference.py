@@ -17,7 +17,7 @@ from sfumato.study import grid, report, run
 from sfumato.study.choose.results import Results
 from sfumato.study.lab.lab import Lab, Progress
 
-pytestmark = pytest.mark.usefixtures("few_trees")
+pytestmark = pytest.mark.usefixtures("quick_adversaries")
 
 BADGE = {
     **SETTINGS,
@@ -47,9 +47,8 @@ def inferred(lab: Lab) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     settings = {**BADGE, "protections": ["pixelize:cell=4", "code:bits=1"]}
-    settings |= {
-        "codes": {"start": "random", "way": 3, "shot": 2, "queries": 2, "epochs": 1, "episodes_per_epoch": 2}
-    }
+    episodes = {"way": 3, "shot": 2, "queries": 2, "episodes_per_epoch": 2}
+    settings |= {"codes": {"start": "random", "epochs": 1, **episodes}}
     return inferred(Lab(grid.parse(settings), badged(), tmp_path_factory.mktemp("badge"), Progress()))
 
 
@@ -110,10 +109,7 @@ def test_what_a_study_of_one_secret_has_measured_is_read_again_with_two(tmp_path
         ),
         ({"recommend": {"inference_at_most": {"badge": 1.5}}}, r"badge=1.5: .*less than or equal to 1"),
         ({"task": {**BADGE["task"], "sensitive": []}}, r"sensitive=\[\]: name a label"),
-        (
-            {"task": {**BADGE["task"], "sensitive": ["identity", "badge", "badge"]}},
-            "name each label once",
-        ),
+        ({"task": {**BADGE["task"], "sensitive": ["identity", "badge", "badge"]}}, "name each label once"),
         ({"task": {**BADGE["task"], "target": "badge"}}, "badge is the target"),
     ],
 )

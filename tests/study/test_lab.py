@@ -173,9 +173,7 @@ def study(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("learner", "seed"), [("protected", 1), ("denoised", 0)])
-def test_the_model_of_the_recommended_setting_and_the_first_seed_is_kept(
-    study: Path, learner: str, seed: int
-):
+def test_the_model_of_the_recommended_setting_and_the_first_seed_is_kept(study, learner, seed):
     kept = keep_recommended(study, TRAINED, learner)
     assert kept == study / "recommended.safetensors"
     tensors, card = artefacts.load(kept, kind="few-shot")
@@ -185,9 +183,7 @@ def test_the_model_of_the_recommended_setting_and_the_first_seed_is_kept(
 @pytest.mark.parametrize(
     ("spec", "learner"), [(TRAINED, "clean"), (TRAINED, None), ("blur:radius=3", "protected")]
 )
-def test_where_none_was_trained_for_a_setting_an_earlier_one_does_not_stay(
-    study: Path, spec: str, learner: str | None
-):
+def test_where_none_was_trained_for_a_setting_an_earlier_one_does_not_stay(study, spec, learner):
     keep_recommended(study, TRAINED, "protected")
     assert keep_recommended(study, spec, learner) is None
     assert not (study / "recommended.safetensors").exists()
@@ -247,9 +243,7 @@ def test_models_that_cells_share_are_trained_on_the_device(tmp_path: Path):
     assert given["checkpoint"].suffix == ".checkpoint"
 
 
-def test_the_networks_of_adversaries_are_on_the_device_made_or_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_networks_of_adversaries_are_on_the_device_made_or_read_again(tmp_path, monkeypatch):
     device, there = torch.device("cpu"), set()
     move = nn.Module.to
     monkeypatch.setattr(labs, "device_named", lambda name: device)

@@ -100,9 +100,7 @@ def test_numbers_of_releases_that_fewer_people_have_state_the_guessing_among_the
 
 def test_a_study_names_a_number_of_releases_that_is_measured():
     assert grid.Bounds().releases == 100
-    with pytest.raises(
-        ConfigError, match="releases=50: naming is measured from 1, 3, 10, 30, 100: choose one"
-    ):
+    with pytest.raises(ConfigError, match="releases=50: naming is measured from 1, 3, 10, 30, 100: choose"):
         grid.Bounds(releases=50)
 
 

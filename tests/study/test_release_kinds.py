@@ -30,7 +30,7 @@ from sfumato.study.measure import looks
 
 Registering = Callable[[str, str, Any], None]
 
-pytestmark = pytest.mark.usefixtures("few_trees")
+pytestmark = pytest.mark.usefixtures("quick_adversaries")
 
 PROTECTIONS = [
     "pixelize:cell=4",
@@ -56,25 +56,12 @@ SPECS = [
     "answer",
 ]
 CODES = SPECS[7:10]
+EPOCHS = {"attribute_epochs": 1, "simple_epochs": 1, "private_epochs": 1}
+EPISODES = {"way": 3, "shot": 2, "queries": 2}
 QUICK = {
     "masks": {"epochs": 1, "masker_width": 4, "levels": 2, "batch": 32},
-    "features": {
-        "widths": [2, 2, 4, 4, 4, 4, 8],
-        "attribute_epochs": 1,
-        "simple_epochs": 1,
-        "private_epochs": 1,
-        "pairs": 4,
-        "batch": 32,
-    },
-    "codes": {
-        "way": 3,
-        "shot": 2,
-        "queries": 2,
-        "pretraining_epochs": 1,
-        "epochs": 2,
-        "episodes_per_epoch": 2,
-        "validation_way": 2,
-    },
+    "features": {"widths": [2, 2, 4, 4, 4, 4, 8], **EPOCHS, "pairs": 4, "batch": 32},
+    "codes": {**EPISODES, "pretraining_epochs": 1, "epochs": 2, "episodes_per_epoch": 2, "validation_way": 2},
     "inversion": {"steps": 2, "width": 2},
     "student": {"steps": 2, "batch": 4},
 }
@@ -82,12 +69,7 @@ EPISODIC: dict[str, Any] = {
     **SETTINGS,
     **QUICK,
     "protections": PROTECTIONS,
-    "attacks": [
-        "reidentify-static",
-        "reidentify-adaptive",
-        "reidentify-student",
-        "reidentify-values",
-    ],
+    "attacks": [f"reidentify-{name}" for name in ("static", "adaptive", "student", "values")],
     "reconstructions": ["invert-feature"],
     "tells": False,  # what releases tell is in a study of its own
     "pictures": 1,
@@ -135,9 +117,7 @@ def test_every_release_has_the_kind_that_the_vocabulary_says():
 
 
 @pytest.mark.parametrize(("size", "kind"), [({"bits": 12}, "bits"), ({"numbers": 6}, "numbers")])
-def test_a_code_of_a_file_has_the_kind_that_the_file_makes_wherever_its_spec_is_read(
-    tmp_path: Path, size: dict[str, int], kind: str
-):
+def test_a_code_of_a_file_has_the_kind_that_the_file_makes_wherever_its_spec_is_read(tmp_path, size, kind):
     path = encoder(tmp_path / "own.safetensors", **size)
     (_, spec) = grid.parse({**KNOWN, "protections": [f"code:artefact={path}"]}).specs
     assert spec == f"code:artefact={path}{',numbers=6' if kind == 'numbers' else ''}"
@@ -341,19 +321,16 @@ def test_a_study_trains_codes_with_the_same_scenes_of_drawn_people_alone(tmp_pat
 
 
 def test_a_mistake_in_a_protection_to_train_is_named_when_the_study_is_read():
-    with pytest.raises(SpecError, match="keep=2 is not a share of the pixels"):
-        grid.parse({**KNOWN, "protections": ["mask:keep=2"]})
-    with pytest.raises(SpecError, match="feature: noise is missing"):
-        grid.parse({**KNOWN, "protections": ["feature:dimension=3"]})
-    with pytest.raises(SpecError, match="answer: no parameter 'keep'"):
-        grid.parse({**KNOWN, "protections": ["answer:keep=3"]})
+    for spec, message in {
+        "mask:keep=2": "keep=2 is not a share of the pixels",
+        "feature:dimension=3": "feature: noise is missing",
+        "answer:keep=3": "answer: no parameter 'keep'",
+    }.items():
+        with pytest.raises(SpecError, match=message):
+            grid.parse({**KNOWN, "protections": [spec]})
+    coarse = {**EPISODIC, "protections": ["answer"], "training": {**SETTINGS["training"], "cell": 2}}
     with pytest.raises(ConfigError, match="=2: a device that answers sees every pixel"):
-        run.run(
-            grid.parse(
-                {**EPISODIC, "protections": ["answer"], "training": {**SETTINGS["training"], "cell": 2}}
-            ),
-            Path("unused"),
-        )
+        run.run(grid.parse(coarse), Path("unused"))
 
 
 # What decides the artefact of a mask
@@ -479,9 +456,7 @@ def _largest(first: Tensor, second: Tensor) -> Tensor:
     return (first - second).abs().flatten(1).amax(1)
 
 
-def test_an_attack_a_learner_and_a_measure_are_registered_with_their_words(
-    tmp_path: Path, registering: Registering
-):
+def test_an_attack_a_learner_and_a_measure_are_registered_with_their_words(tmp_path, registering):
     first, commonest = kinds.Method(_nothing, _named_first), kinds.Method(_nothing, _of_the_commonest)
     of_learner = {"method": commonest, "knows_classes": True}
     for group, words in {

@@ -362,13 +362,6 @@ def test_the_table_of_reidentification_has_what_is_looked_at_by_both_kinds_of_ad
     assert [one["colspan"] for one in page.all("th") if one["scope"] == "colgroup"] == ["2", "2", "2"]
 
 
-def test_the_table_of_reidentification_has_only_attacks_that_ran():
-    page = page_of(*attacked(adaptive=0.25, restored=0.2))
-    rows = page.table("Table of re-identification")
-    assert rows[:2] == [["setting", "released images", "restored images"], ["adaptive", "static"]]
-    assert rows[3] == ["block", "▲ 25.0% 21.4–29.0", "20.0% 16.7–23.7"]
-
-
 def test_equally_strong_adversaries_are_all_marked():
     page = page_of(*attacked(static=0.25, adaptive=0.25, restored=0.2))
     row = page.table("Table of re-identification")[3]
@@ -523,9 +516,7 @@ def test_beside_few_shot_learners_a_classifier_is_shown_and_not_compared():
 def test_a_classifiers_record_is_damaged_without_its_interval(tmp_path):
     study, records = classified("classifier-protected")
     del records[0]["result"]["low"]
-    with pytest.raises(
-        DataError, match=r"a damaged record \(result: it has neither half_width and episodes nor low, high"
-    ):
+    with pytest.raises(DataError, match=r"a damaged record \(result: it has neither half_width and episodes"):
         report.load(synthetic.write_run(tmp_path / "run", study, records))
 
 
@@ -674,11 +665,8 @@ def test_the_table_of_privacy_holds_the_promises_exactly():
         assert row["not_covered"] == "those who use the model; floating point"
     accuracy = list(csv.DictReader(io.StringIO(tables["accuracy"].csv)))
     assert "privacy" not in accuracy[0]
-    assert {(row["learner"], row["trained_steps"]) for row in accuracy} == {
-        ("clean", ""),
-        ("protected", ""),
-        ("meta", "2000"),
-    }
+    steps = {(row["learner"], row["trained_steps"]) for row in accuracy}
+    assert steps == {("clean", ""), ("protected", ""), ("meta", "2000")}
 
 
 def test_a_meta_learner_can_be_the_one_that_is_recommended():
@@ -719,19 +707,6 @@ def test_the_operations_of_a_query_are_told_for_each_learner():
         "Multiply-adds of a query clean 31.2 million denoised 31.2 million to 1,540.0 million Versions"
         in text
     )
-
-
-def test_a_whole_run_of_today_has_every_section_and_misses_nothing():
-    study = synthetic.full_study(**small(), seeds=[0, 1])
-    page = page_of(study, synthetic.records(study), draw=True)
-    assert "missing" not in page.text
-    assert "not in this report" not in page.text
-    for name in ("risk", "pictures", "tables"):
-        assert {"id": f"{name}-title"} in page.all("h2")
-    assert "other shots 1 test episodes" in page.text
-    assert "Verification AUC, TAR at FAR 1e-3" in page.text
-    names = [each["id"] for _, each in page.elements if "id" in each]
-    assert len(names) == len(set(names))
 
 
 # Incomplete and other studies
@@ -830,7 +805,7 @@ def test_families_of_several_settings_have_charts_and_no_panel_has_a_single_poin
         records.append(synthetic.attack(spec, "reidentify-adaptive", 0.3 - 0.03 * number))
     page = page_of(study, records, draw=True)
     assert [words.partition(":")[0] for words in page.charts] == [
-        *("Best accuracy against strongest re-identification", "DP-Pix", "DP-Pix"),
+        *("Best accuracy against strongest re-identification", "DP-Pix", "DP-Pix")
     ]
     assert ">2, 1<" in page.drawn
     # What has no chart has its numbers in the table.
@@ -914,17 +889,6 @@ def test_a_table_has_its_columns_in_their_order_and_none_that_no_record_fills():
     told = ("accuracy", "half_width", "episodes", "trained_episodes", "train_seconds", "operations")
     others = ("accuracy_1_shot",)
     assert columns["accuracy"] == ("protection", "learner", "seed", *told, *others, "seconds")
-
-
-def test_the_numbers_of_today_s_attacks_reach_the_table():
-    study, _ = attacked()
-    record = synthetic.attack("block", "reidentify-restored-adaptive", 0.3, faces_found=0.5)
-    (table,) = [
-        one for one in report.tables(synthetic.results(study, [record])) if one.name == "reidentification"
-    ]
-    row = next(csv.DictReader(io.StringIO(table.csv)))
-    told = ("classifier", "top1", "top5", "top10", "verification_auc", "tar_at_far_1e-3", "faces_found")
-    assert [row[key] for key in told] == ["svm", "0.3", "0.6", "0.9", "0.65", "0.15", "0.5"]
 
 
 def test_what_a_result_holds_beyond_the_known_gets_a_column():

@@ -93,9 +93,7 @@ def seen(study: Lab, spec: str) -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.parametrize("spec", ["pixelize:cell=4", "dp-pix:cell=4,epsilon=30"])
-def test_plda_written_anew_by_scipy_gives_the_same_figure_on_the_same_releases(
-    tmp_path: Path, faces: LabelledImages, spec: str
-):
+def test_plda_written_anew_by_scipy_gives_the_same_figure_on_the_same_releases(tmp_path, faces, spec):
     """Closed form of equal numbers of photographs; densities of a probe given the mean of a gallery."""
     study = lab(tmp_path, faces)
     others, names, known, who, asked, truth = seen(study, spec)
@@ -153,9 +151,7 @@ def test_a_black_image_names_nobody(tmp_path: Path):
     assert not [name for name in top1(result) if name.startswith("plda")]  # there is nothing to learn
 
 
-def test_large_releases_are_read_as_means_which_is_recorded_beside_the_names_that_all_seeds_share(
-    tmp_path: Path,
-):
+def test_large_releases_are_read_as_means_which_is_recorded_beside_the_names_that_all_seeds_share(tmp_path):
     study = lab(tmp_path)
     small, large = (measure(study, cell(spec))["scores"] for spec in (SPECS[0], "blur:radius=1"))
     assert {score.get("reading", "") for score in small} == {""}
@@ -236,17 +232,13 @@ def test_the_figures_repeat(tmp_path: Path):
         ({"batch": 3}, False),
     ],
 )
-def test_what_decides_the_figures_is_in_the_digest_and_no_more(
-    tmp_path: Path, change: dict[str, int], repeated: bool
-):
+def test_what_decides_the_figures_is_in_the_digest_and_no_more(tmp_path, change, repeated):
     labs = lab(tmp_path), lab(tmp_path, **change)
     before, after = (kinds.digest(each, cell(SPECS[0])) for each in labs)
     assert (before != after) == repeated
 
 
-def test_of_too_many_training_images_some_people_are_learned_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_of_too_many_training_images_some_people_are_learned_from(tmp_path, monkeypatch):
     monkeypatch.setattr(ensemble, "_LEARNED", 100)
     result = measure(lab(tmp_path), cell(SPECS[2]))
     assert result["learned_from"] == 12 * 8  # of 20 people with 8 photographs each

@@ -187,7 +187,7 @@ def _risks(
     prototypes, later = enrolled[0, :, : config.shot].mean(1), asked[:, -config.known]  # (P, D) each
     scores = -torch.cdist(later, prototypes)
     named = recognition.identification(scores, numbers, numbers)
-    sure = believed([scores.numpy()], numbers.numpy(), numbers.numpy())
+    sure: dict[str, Any] = believed([scores.numpy()], numbers.numpy(), numbers.numpy())
     adversary = f"adversary who compares a release with the stored prototypes of {people} people"
     rate = Estimate(named.top1, named.low, named.high, seeds=1)
     yield Risk("singling out", "identity", 1, adversary, rate, 1 / people, **known, **sure)

@@ -55,7 +55,8 @@ def check_keys(kind: Any, settings: Any, where: str) -> None:
     types = get_type_hints(kind)
     for key, value in settings.items():
         if key not in types:
-            raise ConfigError(f"{where}: no key {shorten(repr(key))}: {did_you_mean(str(key), types)}")
+            below = [dotted for dotted, _, _ in list_keys(kind)]
+            raise ConfigError(f"{where}: no key {shorten(repr(key))}: {did_you_mean(str(key), types, below)}")
         kinds = get_args(types[key]) if get_origin(types[key]) in (Union, UnionType) else (types[key],)
         for inner in filter(dataclasses.is_dataclass, kinds):
             if value is not None or type(None) not in kinds:
@@ -136,9 +137,8 @@ def list_keys(kind: Any, *, below: str = "") -> Iterator[tuple[str, str, str]]:
         if dataclasses.is_dataclass(hint):
             yield from list_keys(hint, below=f"{key}.")
             continue
-        default = "needed" if field.default is dataclasses.MISSING else yaml_of(field.default)
-        if field.default_factory is not dataclasses.MISSING:
-            default = yaml_of(field.default_factory())
+        made = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        default = "needed" if made is dataclasses.MISSING else yaml_of(made)
         words = getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else str(hint)
         yield key, words.replace("typing.", "").replace("NoneType", "null").replace("None", "null"), default
 

@@ -161,7 +161,10 @@ def steps_within(budget_epsilon: float, delta: float, noise_multiplier: float, r
     def is_too_much(index: int) -> bool:  # steps, less one
         return epsilon([Stretch(noise_multiplier, rate, index + 1)], delta) > budget_epsilon
 
-    return 0 if is_too_much(0) else bisect.bisect_left(range(MOST_STEPS), True, key=is_too_much)
+    ends = (min(2**n, MOST_STEPS) - 1 for n in range(21))  # doubled: accounts of many steps take the longest
+    high = next(filter(is_too_much, ends), MOST_STEPS)
+    low = high // 2 if high < MOST_STEPS else high
+    return bisect.bisect_left(range(high), True, low, key=is_too_much)
 
 
 class Accountant:

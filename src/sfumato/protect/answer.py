@@ -16,7 +16,6 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from sfumato import artefacts
-from sfumato.dp import naming
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError
 from sfumato.images import Images, as_tensor
@@ -189,12 +188,6 @@ class Answer(TrainedProtection):
     def outputs(self) -> int:
         """The number of different releases. Raises ArtefactError as load_answerer does."""
         return len(self._trained.classes)
-
-    def bounds(
-        self, prior: naming.Prior, releases: int = 1, assuming: naming.Assumption = "none"
-    ) -> list[naming.Bound]:
-        """See Protection.bounds."""
-        return [naming.counting(prior, outputs=self.outputs, releases=releases, assuming=assuming)]
 
     @torch.no_grad()
     def release(self, images: Images, noise: Noise) -> AnswerRelease:  # type: ignore[override]

@@ -6,11 +6,11 @@ nothing else of it. So a picture tells no more than these, and all that is prove
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from sfumato import artefacts
-from sfumato.dp import naming
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError
 from sfumato.images import Images, Pixels
@@ -22,7 +22,6 @@ from sfumato.protect.parameters import check_path
 from sfumato.protect.release import FilePath, Release, TrainedProtection
 
 MOST_BITS = 16  # of a code: an expression, glasses, a pose, and one of 4,096 hats
-_HAT = "hat-"  # begins the names of hats of drawn faces
 _TURNS = (0.1, 0.9)  # of the head, from 0 (left) to 1 (right)
 
 
@@ -55,13 +54,8 @@ class Avatar(TrainedProtection):
     @property
     def outputs(self) -> int | None:
         """The number of different releases. Raises ArtefactError as load_source does."""
-        return self._trained.outputs  # type: ignore[no-any-return]
-
-    def bounds(
-        self, prior: naming.Prior, releases: int = 1, assuming: naming.Assumption = "none"
-    ) -> list[naming.Bound]:
-        """See Protection.bounds: those of the code or answer."""
-        return self._trained.bounds(prior, releases, assuming)
+        outputs: int | None = self._trained.outputs
+        return outputs
 
     def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release. Raises as load_source does, and SpecError for images of another size."""
@@ -85,15 +79,13 @@ def paint(words: Sequence[int], shape: tuple[int, int, int], *, names: Sequence[
     from sfumato.data.worlds import faces
     from sfumato.data.worlds._portraits import EXPRESSIONS, GLASSES, SCENE
 
-    scene = torch.full((len(words), len(SCENE)), 0.5)
-    numbers = torch.tensor(words).long()
-    painted = dict.fromkeys(("expression", "glasses", "headwear"), torch.zeros_like(numbers))
-    if names and set(names) <= {*EXPRESSIONS}:
-        painted["expression"] = torch.tensor([EXPRESSIONS.index(names[word]) for word in words])
-    elif names and set(names) <= {*GLASSES}:
-        painted["glasses"] = torch.tensor([GLASSES.index(names[word]) for word in words])
-    elif names and all(name.removeprefix(_HAT).isdecimal() for name in names):
-        painted["headwear"] = torch.tensor([int(names[word].removeprefix(_HAT)) for word in words])
+    scene, numbers = torch.full((len(words), len(SCENE)), 0.5), torch.tensor(words).long()
+    painted: dict[str, Any] = dict.fromkeys(("expression", "glasses", "headwear"), torch.zeros_like(numbers))
+    hats = [f"hat-{number:04d}" for number in range(10_000)]
+    for attribute, known in {"expression": EXPRESSIONS, "glasses": GLASSES, "headwear": hats}.items():
+        if names and set(names) <= set(known):
+            painted[attribute] = torch.tensor([known.index(names[word]) for word in words]).long()
+            break
     else:
         painted = {"expression": numbers % 4, "glasses": numbers // 4 % 2 * 2, "headwear": numbers // 16}
         scene[:, list(SCENE).index("yaw")] = torch.tensor(_TURNS)[numbers // 8 % 2]

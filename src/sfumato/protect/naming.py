@@ -13,7 +13,7 @@ from sfumato.errors import ConfigError, SpecError
 from sfumato.protect.code import Code, signs, words_of
 from sfumato.protect.parameters import cell_in_pixels
 from sfumato.protect.region import Region
-from sfumato.protect.release import cell_of
+from sfumato.protect.release import Protection, cell_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,15 +22,12 @@ PEOPLE = (1_000, 1_000_000)  # numbers of equally likely people in statements ab
 
 _RARE = 1e-290  # a prior so small that a bound is its factor times the prior
 
-# Faces of LFW that fill 84x84 pixels (docs/results/protections.md, "Re-identification on LFW by seven
-# adversaries"): with clean photographs alone a recogniser names 24.9% of 341 people by 21 means of 4x4 pixels
-# along a side, and guesses by 10.5 of 8x8. The line is drawn near the coarser of both. An adversary who trains on
-# releases names 42.6% there: coarser cells give no anonymity.
+# Of 341 people of LFW whose faces fill 84x84 pixels a recogniser with clean photographs names 24.9% by 21
+# means along a side, and guesses by 10.5 (docs/results/protections.md, "Re-identification on LFW by seven
+# adversaries"). Whoever trains on releases names 42.6% there: coarser cells give no anonymity.
 MOST_CELLS = 12  # cells along the shorter side; with more, faces that fill the image are recognised
 
-# With 21 noisy means (dp-pix:cell=4,epsilon=3) they name 1.3%: averaged to 12 cells a side, that noise has a
-# standard deviation of 13 grey levels.
-_NOISE = 10.0
+_NOISE = 10.0  # grey levels of 12 means a side; 21 of dp-pix:cell=4,epsilon=3, with 13 there, name 1.3%
 
 
 def information(protection: Any) -> naming.Information:
@@ -59,13 +56,7 @@ class Counted:
         """See Protection.guarantee."""
         return self.proved
 
-    def bounds(
-        self, prior: naming.Prior, releases: int = 1, assuming: naming.Assumption = "none"
-    ) -> list[naming.Bound]:
-        """The proved bounds on naming somebody, by counting."""
-        if self.outputs is None:
-            return []
-        return [naming.counting(prior, outputs=self.outputs, releases=releases, assuming=assuming)]
+    bounds = Protection.bounds  # by counting
 
 
 def bound_naming(

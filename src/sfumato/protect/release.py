@@ -206,9 +206,12 @@ class Protection:
         """The proved bounds on naming somebody besides the guarantee; see protect.naming.
 
         From the chance of the best guess beforehand, or the priors of all people, and the number of images of
-        that person, each with fresh noise. `assuming`: the assumption about them; see naming.ASSUMED.
+        that person, each with fresh noise. `assuming`: the assumption about them; see naming.ASSUMED. By
+        default those by counting `outputs`, if they are known.
         """
-        return []
+        if self.outputs is None:
+            return []
+        return [naming.counting(prior, outputs=self.outputs, releases=releases, assuming=assuming)]
 
     def suspicious(self, release: Release, *, false_alarm: float) -> str | None:
         """Why a release, with the cell of this protection, cannot come from it, in words; or None if it can.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from sfumato import episodes
 from sfumato.attack.invert import InversionConfig
@@ -329,7 +329,10 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
     settings["meta"] = {**shape, **settings.get("meta", {})}
     # The spec of a code says how large it is; the settings need some size.
     settings["codes"] = {"bits": 16, **settings.get("codes", {})}
-    config = check_settings(StudyConfig, settings, where)
+    try:
+        config = check_settings(StudyConfig, settings, where)
+    except ConfigError as error:
+        raise ConfigError(f"{error}{_say_how_to_vary(error.__cause__)}") from error
     if "attacks" not in settings and device_named(config.device).type != "cpu":
         config = replace(config, attacks=_defaults(ATTACKS, costly=True))
     if not isinstance(config.data.get("source"), str):
@@ -337,6 +340,19 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
     config.specs  # noqa: B018 - every spec is checked now, not after an hour
     variants(config, where)
     return config
+
+
+def _say_how_to_vary(problem: Any) -> str:
+    """The end of an error: what to write if a setting has a list of values, or `vary` a single one."""
+    if not isinstance(problem, ValidationError):
+        return ""
+    first = problem.errors()[0]
+    key, value, kind = ".".join(map(str, first["loc"])), first["input"], first["type"]
+    if key.startswith("vary.") and kind == "list_type":
+        return f": write vary: {{{key.removeprefix('vary.')}: [{yaml_of(value)}]}}"
+    if isinstance(value, list) and value and kind != "dict_type" and key.partition(".")[0] not in _FIXED:
+        return f": to compare several values write vary: {{{key}: {yaml_of(value)}}}"
+    return ""
 
 
 def variants(config: StudyConfig, where: str = "study") -> list[tuple[dict[str, Any], StudyConfig]]:

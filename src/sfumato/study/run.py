@@ -32,7 +32,7 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.data.readers.stored import Stored
 from sfumato.data.splitting import in_turns, split_for_task
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import BusyError, DataError
+from sfumato.errors import BusyError, ConfigError, DataError
 from sfumato.study import cells as kinds
 from sfumato.study import grid
 from sfumato.study.cells import Cell, method_of
@@ -134,6 +134,8 @@ def run(
         labs = [Lab(part.config, each, directory, progress) for each in part.data]
         for lab in labs:
             check(lab)
+            if "adversary.known" in part.varied and (few := lab.adversaries.cut_gallery):
+                raise ConfigError(f"vary: {few}: leave this value out, or add photographs of the people")
         tasks = [(cell, entry(_lab_of(labs, cell), cell)) for cell in kinds.cells(part.config)]
         plans.append((part, labs, tasks))
 

@@ -49,9 +49,7 @@ class ProtectionWords:
     """The words of reports for a protection."""
 
     title: str  # at the head of a chart
-    axes: dict[str, str] = field(
-        default_factory=dict
-    )  # parameter -> an axis along which it varies, with unit
+    axes: dict[str, str] = field(default_factory=dict)  # parameter -> the axis it varies along, with unit
     release: str = PIXELS  # the kind of its release, if its spec names no other; see `release_kind`
     defaults: dict[str, str] = field(default_factory=dict)  # parameter -> its value if a spec has none
     leaves: str = ""  # its release, in a sentence for somebody who knows no spec
@@ -62,27 +60,17 @@ class ProtectionWords:
 SPARE_LOOKS = (Look(GREY, "8"), Look(GREEN, "H"), Look(PURPLE, "X"), Look(SKY, "s"), Look(BROWN, "o"))
 
 _CELL, _RADIUS, _SIDE = "side of a cell b (pixels)", "radius r (pixels)", "share of the image's side"
-_CODE_AXES = {
-    "bits": "bits released",
-    "numbers": "numbers released",
-    "flip": "probability of a lie",
-    "noise": "variance of the noise",
-    "artefact": "encoder",
-}
+_CODE_AXES = {"bits": "bits released", "numbers": "numbers released", "flip": "probability of a lie"}
+_CODE_AXES |= {"noise": "variance of the noise", "artefact": "encoder"}
+_DP_PIX_AXES = {"cell": _CELL, "pixels": "hidden pixels m"}
 # Title, look and axes; and the release in a sentence.
 _PROTECTIONS: dict[str, tuple[str, Look, dict[str, str]]] = {
     "none": ("No protection", Look(BLACK, "*"), {}),
     "blur": ("Gaussian blur", Look(BLUE, "o"), {"radius": _RADIUS}),
     "pixelize": ("Pixelization", Look(VERMILION, "s"), {"cell": _CELL}),
     "gaussian": ("Gaussian noise", Look(GREEN, "D"), {"sigma": "noise σ (grey levels of 255)"}),
-    "dp-pix": (
-        *("DP-Pix", Look(PURPLE, "^")),
-        {"cell": _CELL, "epsilon": "privacy ε", "pixels": "hidden pixels m"},
-    ),
-    "dp-pix-gaussian": (
-        *("DP-Pix, Gaussian", Look(PURPLE, "<")),
-        {"cell": _CELL, "mu": "privacy μ", "pixels": "hidden pixels m"},
-    ),
+    "dp-pix": ("DP-Pix", Look(PURPLE, "^"), {"epsilon": "privacy ε", **_DP_PIX_AXES}),
+    "dp-pix-gaussian": ("DP-Pix, Gaussian", Look(PURPLE, "<"), {"mu": "privacy μ", **_DP_PIX_AXES}),
     "block": ("Black block", Look(GREY, "p"), {"share": _SIDE}),
     "centre-blur": ("Blurred centre", Look(BLUE, "h"), {"radius": _RADIUS, "share": _SIDE}),
     "mask": (
@@ -127,10 +115,7 @@ PROTECTIONS = {
 
 
 # The methods that infer an attribute, by their names in records.
-INFERRERS = {
-    "values": "classifiers of what travelled",
-    "network": "a network trained on releases",
-}
+INFERRERS = {"values": "classifiers of what travelled", "network": "a network trained on releases"}
 
 
 def release_kind(spec: str) -> str:

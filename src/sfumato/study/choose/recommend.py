@@ -12,15 +12,7 @@ from typing import cast
 
 from sfumato.dp.guarantee import Definition, Guarantee, round_up
 from sfumato.protect.naming import Counted
-from sfumato.study.choose.figures import (
-    Estimate,
-    Figures,
-    Risk,
-    Setting,
-    Together,
-    learner_in_words,
-    percent,
-)
+from sfumato.study.choose.figures import Estimate, Figures, Risk, Setting, Together, learner_in_words, percent
 from sfumato.study.hits import fewest, whole_percents
 from sfumato.study.measure.results import Naming, Proved
 from sfumato.study.vocabulary import ANSWER, BITS, release_kind, words_of
@@ -97,7 +89,7 @@ def recommend(results: Figures) -> Recommendation:
         return Recommendation(None, (why,), reason=reasons[0], nearest=choice.nearest)
     best, *others = choice.ranked
     accuracy, risk = best.on(1)
-    by_table = choice.needs_table(best)
+    by_table = choice.has_table(best) and choice.excess_of_many(best) > 0  # only if queries are not sent
     leaves = (_LOOKED_UP,) if by_table else what_leaves(best.protection)
     proof = describe_proof(results.proofs.get(best.protection)).removeprefix("What is proved: ")
     not_shown = [*choice.not_considered(), *choice.nothing_learned(), _OTHERS]
@@ -145,11 +137,11 @@ class _Choice:
         """How far the upper end is above the bound that is missed most; 0 or less if all are kept."""
         return max(
             0.0 if self._find_proof(setting) else setting.upper_end(self.error) - self.bound,
-            0.0 if self.has_table(setting) else self._excess_of_many(setting),
+            0.0 if self.has_table(setting) else self.excess_of_many(setting),
             *(each.upper_end(self.error) - self.results.bounds[each.attack] for each in setting.inferred),
         )
 
-    def _excess_of_many(self, setting: Setting) -> float:
+    def excess_of_many(self, setting: Setting) -> float:
         """How far naming from the study's number of releases, if they are sent, may be above the bound."""
         if self.results.releases == 1 or self._find_proof(setting, self.results.releases):
             return 0.0
@@ -177,10 +169,6 @@ class _Choice:
             return Naming(candidates=people, at_most=most) if few else None
         fitting = [each for each in proof.naming if each.candidates <= people and each.at_most <= most]
         return max(fitting, key=lambda naming: naming.candidates, default=None)
-
-    def needs_table(self, setting: Setting) -> bool:
-        """Whether it keeps the bound after many releases only if its queries are looked up, and not sent."""
-        return self.has_table(setting) and self._excess_of_many(setting) > 0
 
     def has_table(self, setting: Setting) -> bool:
         """Whether an answer table can be made of its codes: few bits without noise."""

@@ -52,7 +52,8 @@ class Adversaries:
         """Raises DataError if there is nobody to look for, or nobody to train on."""
         self._data.label(self.sensitive)
         self.others  # noqa: B018 - raises if there is nobody
-        self.deal(0)
+        if words := self.cut_gallery:
+            self._lab.progress.note(words)
         self.recognisers.second  # noqa: B018 - raises without its wheels
         faces = self._config.adversary.recogniser in FACE_NETWORKS
         if faces and self._data.images.shape[1] != 3:
@@ -139,6 +140,14 @@ class Adversaries:
         adversary = self._config.adversary
         codes = self.people.label(self.sensitive).codes
         return reidentify.split_gallery(codes, known=adversary.known, probes=adversary.probes, seed=seed)
+
+    @property
+    def cut_gallery(self) -> str:
+        """The photographs they have of a person, in words, if nobody has as many as the study says; or ""."""
+        asked, (known, _) = self._config.adversary.known, self.deal(0)
+        most = int(self.people.label(self.sensitive).codes[known].bincount().max())
+        words = f"adversary.known={asked}: the adversaries have at most {most} photographs of a person"
+        return words if most < asked else ""
 
     def gallery(self, cell: Cell, *, faces: bool = False) -> tuple[Gallery, Tensor]:
         """What they know of a cell's people, with landmarks if `faces`; and who is on the probes."""

@@ -7,6 +7,7 @@ gallery.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -201,12 +202,8 @@ def _compare_images(lab: Lab, cell: Cell) -> Comparison:
         return compare_vectors(lab, cell, lambda released: released.vectors())
     gallery, truth = adversaries.gallery(cell, faces=True)
     networks = adversaries.recognisers, adversaries.static(cell.seed)
-    made = by_images(
-        gallery,
-        lambda released: view_release(lab, cell, released, words.view),
-        *networks,
-        adaptive=words.adaptive,
-    )
+    see = partial(view_release, lab, cell, view=words.view)
+    made = by_images(gallery, see, *networks, adaptive=words.adaptive)
     return _judge(gallery, truth, made, faces_found=made.faces)
 
 

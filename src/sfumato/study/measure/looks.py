@@ -165,11 +165,6 @@ def _reconstruction_cells(config: StudyConfig, spec: str, seed: int) -> list[Cel
     ]
 
 
-def _reconstruction_omissions(config: StudyConfig, spec: str) -> dict[str, tuple[str, ...]]:
-    made = [] if spec == "none" else config.reconstructions
-    return not_taken("reconstruction", RECONSTRUCTIONS, made, spec)
-
-
 def _reconstruction_settings(lab: Lab, cell: Cell) -> Facts:
     shown = {} if lab.config.pictures else {"shown": 0}
     return {"measures": lab.config.measures, **shown, **lab.adversaries.inverting()}
@@ -197,5 +192,8 @@ EXAMPLES = Kind(
     _measure_examples,
 )
 RECONSTRUCTION = Kind(
-    _reconstruction_cells, _reconstruction_settings, _measure_reconstruction, _reconstruction_omissions
+    *(_reconstruction_cells, _reconstruction_settings, _measure_reconstruction),
+    lambda config, spec: not_taken(
+        "reconstruction", RECONSTRUCTIONS, config.reconstructions if spec != "none" else [], spec
+    ),
 )

@@ -4,12 +4,13 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from sfumato.base.files import whole
+from sfumato.base.settings import yaml_of
 from sfumato.errors import ConfigError, SfumatoError, needs_extra
 from sfumato.study.choose.figures import Estimate, percent
 from sfumato.study.choose.recommend import SAID
@@ -19,6 +20,7 @@ from sfumato.study.report.tables import FILES, Column, Table, join_tables, show,
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _FLAGS = ("--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 _SECONDS = 120
+_ALONE: Mapping[str, str] = {}
 
 
 def write(
@@ -36,7 +38,9 @@ def write(
     directory = Path(directory)
     if directory.is_file():
         directory = directory.with_suffix("")
-    pages = [render(results, pictures=pictures) for results in every]
+    values = (yaml_of(results.study.get("varied", {}))[1:-1] for results in every)
+    variants = {page_of(directory, number).name: words for number, words in enumerate(values, 1)}
+    pages = [render(results, pictures=pictures, variants=variants) for results in every]
     made = join_tables([(results.study.get("varied", {}), tables(results)) for results in every])
     for name in FILES:
         path = directory / "tables" / f"{name}.csv"
@@ -44,8 +48,8 @@ def write(
             _write(path, made[name].csv)
         else:
             path.unlink(missing_ok=True)
-    for number, page in enumerate(pages, 1):
-        _write(page_of(directory, number), page)
+    for name, page in zip(variants, pages, strict=True):
+        _write(directory / name, page)
     return page_of(directory, 1)
 
 
@@ -54,10 +58,13 @@ def page_of(directory: Path, number: int) -> Path:
     return directory / ("report.html" if number == 1 else f"report-{number}.html")
 
 
-def render(results: Results, *, summary: bool = False, pictures: bool = True) -> str:
+def render(
+    results: Results, *, summary: bool = False, pictures: bool = True, variants: Mapping[str, str] = _ALONE
+) -> str:
     """The page of a study as text; for a summary the part above the sections: one page of paper.
 
-    If it shows original images a notice says so; without `pictures` it holds none.
+    If it shows original images a notice says so; without `pictures` it holds none. `variants`: the file of
+    each combination of the values of `vary`, with these in words; the page links them.
     """
     with needs_extra("a report", "study"):
         import jinja2  # noqa: F401
@@ -77,12 +84,16 @@ def render(results: Results, *, summary: bool = False, pictures: bool = True) ->
     chosen = advice.setting and advice.setting.protection
     shown = (each.result.examples for each in results.of("examples") if each.cell.protection == chosen)
     examples = next(shown, ())
-    return template("page.html").render(  # type: ignore[no-any-return]
+    return template(
+        "page.html"
+    ).render(  # type: ignore[no-any-return]
         common,
         sections=list(zip(made, map(markupsafe.Markup, parts), strict=True)),
         originals=bool(examples) or any(section.originals for section in made),
         summary=_summary(results),
         examples=examples,
+        variants=variants,
+        varied=yaml_of(study.get("varied", {}))[1:-1],
         many=None if summary else _many(results),
     )
 
