@@ -571,5 +571,5 @@ class Recognisers:
                 return drawn.pop(number).result()
 
             first = copy.deepcopy(teacher.encoder) if encoder is None else encoder
-            how = {"encoder": first, "seed": seed, "clear": embedded, **self.how}
+            how: dict[str, Any] = {"encoder": first, "seed": seed, "clear": embedded, **self.how}
             return train_recogniser(next_pass, self.people, config, **how)

@@ -173,17 +173,16 @@ class Adversaries:
     def inverter(self, cell: Cell) -> Inverter:
         """The network by which they draw images from numbers, trained on people outside the test split."""
         others, codes = self.others, self.others.label(self.sensitive).codes
+        config, (channels, height, width) = self._config.inversion, others.images.shape[1:]
 
         def empty(tensors: dict[str, Tensor]) -> Inverter:
-            decoder = UpConvolutional(
-                len(tensors["mean"]), tuple(others.images.shape[1:]), width=self._config.inversion.width
-            )
+            decoder = UpConvolutional(len(tensors["mean"]), (channels, height, width), width=config.width)
             return Inverter(decoder, tensors["mean"], tensors["spread"])
 
         def train() -> Inverter:
             numbers = self._lab.release(cell, others.images, RESTORED).vectors()
-            how = {"people": codes, "seed": cell.seed, **self._lab.how()}
-            return train_inverter(numbers, others.images, self._config.inversion, **how)
+            how: dict[str, Any] = {"people": codes, "seed": cell.seed, **self._lab.how()}
+            return train_inverter(numbers, others.images, config, **how)
 
         settings = {"spec": cell.protection, "seed": cell.seed, **self.inverting()}
         settings |= self._lab.artefact_digest(cell.protection)

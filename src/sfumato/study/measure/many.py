@@ -122,7 +122,7 @@ def _curve(lab: Lab, cell: Cell, people: LabelledImages, seen: _Seen, sizes: ran
     asked = lab.release(cell, people.images, labs.MANY)
     views = {words: sets.few(see(asked), others) for words, (see, others) in seen[0].items()}
     scenes = people.labels["original"].codes if "original" in people.labels else None
-    how = {"further": {"network": partial(by_network, seed=cell.seed)}, "seed": cell.seed}
+    how: dict[str, Any] = {"further": {"network": partial(by_network, seed=cell.seed)}, "seed": cell.seed}
     return sets.curve(views, codes, seen[1], scenes=scenes, least=sizes[0], most=sizes[-1], **how)
 
 
