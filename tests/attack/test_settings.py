@@ -43,7 +43,7 @@ face = partial(AdversaryConfig, recogniser="mobile-face-net", **FILES)
         (AdversaryConfig, {"recogniser": "mobile-facenet"}, "did you mean 'mobile-face-net'"),
         (AdversaryConfig, {"steps": 0}, "steps=0: at least 1"),
         (AdversaryConfig, {"adaptive_steps": -1}, "adaptive_steps=-1: at least 0"),
-        *((AdversaryConfig, {each: 0}, f"{each}=0: at least 1") for each in ("gallery", "probes", "copies")),
+        *((AdversaryConfig, {each: 0}, f"{each}=0: at least 1") for each in ("known", "probes", "copies")),
         (AdversaryConfig, {"second": "dlob"}, "no second is called 'dlob': did you mean 'dlib'"),
         (AdversaryConfig, {"second": "dlib"}, "second=dlib: it gets faces that a detector found: add it"),
         *((AdversaryConfig, {each: "f"}, f"conv4: {each}=f: only a face network has one") for each in FILES),
