@@ -79,13 +79,14 @@ wheel: web | $(BIN)/pip
 web/node_modules/.package-lock.json: web/package-lock.json
 	npm ci --prefix web --ignore-scripts --no-audit --no-fund --silent
 
-# docs/results.md, the pages below it and claims.md, from the records under studies/results.
+# docs/results.md, the pages below it and both of claims, from the records under studies/results.
 results: $(VENV)/test.done
 	$(BIN)/python studies/results.py
 
-# What the papers claim, each sentence with our verdict and the intervals behind it.
+# What the papers claim, each sentence with our answer and the intervals behind it; then docs/claims.md and all other pages.
 claims: $(VENV)/test.done
 	$(BIN)/python studies/claims.py
+	$(BIN)/python studies/results.py
 
 # Whether a test sees a change of one operator, number or statement, in the rooms that CONTRIBUTING.md names.
 mutations: $(VENV)/test.done

@@ -34,7 +34,7 @@ QUERY = re.compile(r"^\s*\(?(select|with|insert|update|delete)\b|\(select |\bwhe
 
 # Pages made from other texts are read there: reference pages from docstrings, results from templates.
 PAGES = ("*.md", "docs/*.md", "docs/*/*.md", "docs/templates/**/*.jinja", "web/index.html", "studies/*.yaml")
-GENERATED = re.compile(r"docs/(reference/|results|claims\.md)")
+GENERATED = re.compile(r"docs/(reference/|results|claims)")
 PROGRAMS = ("src/**/*.py", "studies/tables.py")
 SCREENS = ("src/**/*.html", "web/src/**/*.ts")
 

@@ -1,22 +1,24 @@
-"""The claims of the papers, each judged by the records that answer it.
+"""The claims of the papers, each answered by the records that it is about.
 
-    python studies/claims.py              # every claim with its verdict and its contrasts
+    python studies/claims.py              # every claim with its answer and its contrasts
     python studies/claims.py fs-pic       # those of the file of one paper
 
 A file under studies/claims has the sentences of a paper, for each the quantity that it is about, the regime in which the
-paper measured it, and evidence: the records, the comparison that the sentence makes, and our verdict. The verdict is
-computed, too, and another one is an error. `make results` makes docs/claims.md of them.
+paper measured it, and evidence: the records, the comparison that the sentence makes, and our answer. The answer is
+computed, too, and another one is an error. `make claims` makes docs/claims.md, with the evidence that has `first`, and
+docs/claims-evidence.md, with all of it.
 
-A sentence becomes contrasts: differences that it says are above 0, each with a 95% interval, over seeds if there are
-several, else over test episodes. A contrast shows the sentence if its interval is above 0, and contradicts it if the
-interval is below what the paper claims. First, the records must be of the paper's quantity and regime, and no row may
-be left out without a reason. A contrast has no power if nothing was learned, or if the compared value cannot move.
-Of many contrasts, as many as come by chance show nothing.
+A sentence becomes contrasts: differences that it says are above 0, in each setting. They are pooled: each seed has the mean
+of its settings, and the interval is Student's t over seeds, since pairs of one setting are alike. Before that, records must
+be of the paper's quantity and regime, no row may be left out without a reason, and some outcome must be able to show the
+sentence. A contrast says nothing if nothing was learned, or if the compared value cannot move.
 """
 
 import math
+import re
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -27,17 +29,27 @@ from typing import Any, Literal, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict
 from scipy import stats
-from tables import Row, at, digest, grouped, half_width, in_words, matches, rises, rows
+from tables import Row, at, column, digest, grouped, half_width, in_words, matches, rises, rows
 
 from sfumato.errors import DataError
 
 FOLDER = Path(__file__).parent / "claims"
 TESTS = FOLDER.parents[1]
 CHANCE = 0.05  # below which so many contrasts do not come by chance
-ENOUGH = 3  # seeds
+MOST, FAR_LESS = 0.75, 0.5  # of the pairs; of the paper's size
 PAPERS = ("fs-pic", "mask", "dpfe", "meta-clip", "semsim")
 FEW = 8  # contrasts, which are written one by one
-Word = Literal["holds", "holds in part", "fails", "no power", "another regime", "cannot be checked"]
+Word = Literal["yes", "yes, a little", "in part", "no", "open", "not comparable"]
+MEANINGS: dict[Word, str] = {
+    "yes": "the interval is above 0, three quarters of the pairs show it, and half of the size that the paper states, if it does, is reached; "
+    "of a loss that a sentence allows the interval decides, and of a sentence about every setting each of them",
+    "yes, a little": "the same, and less than half of the paper's size",
+    "in part": "some settings show it, more than come by chance, and not the whole; of one seed no more is said",
+    "no": "the interval is below 0, or below the paper's size; of a sentence about every setting, some contradict it; or what was to be "
+    "proved is not",
+    "open": "none of these: too few seeds, nothing learned, no room to move, or nothing was measured",
+    "not comparable": "the records are not of the paper's regime or quantity; what they say there follows",
+}
 Patterns = dict[str, Any]
 
 
@@ -55,8 +67,11 @@ class Measure(Strict):
     half: str = ""  # the column of half its interval over test episodes
     where: Patterns = {}
     unit: str = "seed"  # the column that counts repetitions
-    seeds: int = ENOUGH  # how many a study says it has
     scale: float = 100.0  # of differences that are points
+    bounds: tuple[float | str, float | str] = (-math.inf, math.inf)  # or columns: no value is outside
+    whole: dict[
+        str, dict[str, int]
+    ] = {}  # column -> world -> how many there are, of which it counts those used
 
 
 class Compare(Strict):
@@ -75,14 +90,30 @@ class Compare(Strict):
     reduce: Literal["mean", "min", "max"] | None = None  # several rows of one seed to one
     allowed: float = 0.0  # how far on the wrong side the sentence lets ours be
     claimed: float = 0.0  # the effect in the paper
+    largest: bool = False  # whether that is of the setting that has the largest
+
+    @property
+    def size(self) -> float:
+        """The effect of every setting in the paper, or 0."""
+        return 0.0 if self.largest else self.claimed
+
+
+class First(Strict):
+    """What the first page says beside the answer and our figures."""
+
+    says: str = ""  # the sentence, if it is not that of the claim
+    theirs: str
+    mind: str = ""
 
 
 class Evidence(Strict):
-    """Records, a test, or nothing, that answer a claim, and our verdict."""
+    """Records, a test, or nothing, that answer a claim, and our answer."""
 
     data: str
     verdict: Word
-    because: str = ""  # what the figures alone do not say of the verdict
+    first: First | None = None
+    because: str = ""  # what the figures alone do not say of the answer
+    part: str = ""  # why not everything that there is was used
     here: str = ""  # what else differs from the paper's regime and does not decide
     command: str = ""  # that made the records, if it is not `sfumato study run` of the last of them
     test: str = ""
@@ -90,8 +121,7 @@ class Evidence(Strict):
     rows: str = ""  # of the measure, if it is not the first of the quantity, as its value
     value: str = ""
     where: Patterns = {}
-    unit: str = ""  # if they are not those of the measure
-    seeds: int = 0
+    unit: str = ""  # if it is not that of the measure
     regime: dict[str, tuple[str, Any]] = {}  # a part of the paper's regime: the column, and its value there
     compare: Compare = Compare()
     needs: Literal["each", "every"] = "each"  # whether one contrast that contradicts decides
@@ -119,7 +149,7 @@ class Claim(Strict):
 
 @dataclass(frozen=True)
 class Contrast:
-    """By how much one value is on the side of another that the sentence names, over seeds that have both.
+    """By how much one value is on the side of another that the sentence names, for each seed that has both.
 
     `half` is half of the interval; `blank` says why it shows nothing; `data` is the data set of its rows.
     """
@@ -127,90 +157,140 @@ class Contrast:
     name: str
     ours: float
     theirs: float
-    gap: float
+    gaps: dict[str, float]
     half: float
-    seeds: int
     blank: str = ""
     data: str = ""
+
+    @property
+    def gap(self) -> float:
+        """The mean over seeds."""
+        return statistics.mean(self.gaps.values())
 
     def outcome(self, compare: Compare) -> Literal["yes", "no", "open"]:
         """Whether it shows the sentence, contradicts it, or neither."""
         if self.gap - self.half > -compare.allowed:
             return "yes"
-        return "no" if self.gap + self.half < compare.claimed - compare.allowed else "open"
+        return "no" if self.gap + self.half < compare.size - compare.allowed else "open"
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """All contrasts of a sentence as one.
+
+    `gap` and `half` are over `seeds`, each the mean of the settings that all of them have; `pairs` are those of a setting and
+    a seed, `above` those that show the sentence, and `largest` the highest mean of a setting.
+    """
+
+    gap: float
+    half: float
+    seeds: int
+    pairs: int
+    above: int
+    largest: float
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A verdict by records: the reason, contrasts, and what docs/claims.md says of them."""
+    """An answer by records: the reason, contrasts, and what the pages say of them."""
 
     word: Word
     reason: str = ""
     contrasts: tuple[Contrast, ...] = ()
+    ours: str = ""
     figures: str = ""
     power: str = "–"
     digest: str = ""
+    rising: bool = False  # whether validation still rose in most trainings
+    there: Word | None = None  # the answer in our regime, if it is not the paper's
 
 
 def judge(claim: Claim, evidence: Evidence, measure: Measure, known: Sequence[Row]) -> Judged:
-    """The verdict on evidence, of the rows of its records.
+    """The answer by evidence, of the rows of its records.
 
     Raises:
-        DataError: no row is chosen; some of the quantity are neither chosen nor left out for a reason; or several are
-            of one seed and nothing says how they become one.
+        DataError: no row is chosen; some of the quantity are neither chosen nor left out for a reason; images were left
+            out without one; no outcome can show the sentence; or several rows are of one seed and nothing says how they
+            become one.
     """
     chosen = [row for row in known if at(row, measure.value) is not None and matches(row, evidence.where)]
     if not chosen:
         raise DataError(f"{evidence.data}: no row has {measure.value} and {evidence.where}: mend `where`")
+    there: Word | None = None
     marked = digest("".join(sorted({row["record"] for row in chosen})))[:8]
     if not all(matches(row, measure.where) for row in chosen):
         reason = f"{measure.value} of these rows is not the paper's quantity"
-        return Judged("another regime", reason, digest=marked)
+        return Judged("not comparable", reason, digest=marked)
     _check_left_out(claim, evidence, measure, known)
-    unit, wanted = evidence.unit or measure.unit, evidence.seeds or measure.seeds
-    measure = measure.model_copy(update={"unit": unit, "seeds": wanted})
+    _check_whole(evidence, measure, chosen)
+    measure = measure.model_copy(update={"unit": evidence.unit or measure.unit})
     contrasts = tuple(_contrasts(evidence, measure, chosen))
-    seeds = len({at(row, unit) for row in chosen})
-    if unit == "seed":  # the fewest of a contrast
-        seeds = min((each.seeds for each in contrasts if not each.blank), default=seeds)
     curves = {row["validation"] for row in chosen if row.get("validation")}  # one for each training
     rose = [of for of in map(rises, curves) if of is not None]
-    word, reason = decide(contrasts, evidence.compare, evidence.needs)
-    enough = max(ENOUGH, wanted)
-    doubts = [f"{seeds} of {enough} {_units(unit)}"] if seeds < enough else []
-    doubts += ["most trainings still rose"] if 2 * sum(rose) > len(rose) else []
+    if usable := [each for each in contrasts if not each.blank]:
+        pooled = pool(usable, evidence.compare)
+        word, reason = decide(pooled, usable, evidence.compare, evidence.needs)
+        ours = _ours(pooled, usable, measure)
+    else:
+        word, reason, ours = "open", "", ""
+    if blanks := sorted({each.blank for each in contrasts} - {""}):
+        count = len(contrasts) - len(usable)
+        reason = _joined(reason, f"says nothing in {count} of {len(contrasts)}: {'; '.join(blanks)}")
     if differs := list(_differences(evidence, chosen)):
-        word, reason = "another regime", f"{'; '.join(differs)}. There: {_joined(word, reason)}"
-    elif len(doubts) > 1 or (doubts and word == "fails"):
-        word = "no power"
-    elif doubts and word == "holds":
-        word = "holds in part"
-    figures, power = _figures(contrasts, measure.scale), _power(contrasts, measure, seeds, rose)
+        word, there = "not comparable", word
+        reason = f"{'; '.join(differs)}. There: {_joined(there, reason)}"
     if evidence.counted:
         true = sum(bool(at(row, evidence.counted)) for row in chosen)
-        figures += f"; {evidence.counted} in {true} of {len(chosen)}"
-    return Judged(word, _joined(reason, *doubts), contrasts, figures, power, marked)
+        ours += f"; {evidence.counted} in {true} of {len(chosen)}"
+    power, rising = _power(contrasts, measure, rose), 2 * sum(rose) > len(rose)
+    return Judged(
+        word, reason, contrasts, ours, _figures(contrasts, measure.scale), power, marked, rising, there
+    )
 
 
-def decide(contrasts: Sequence[Contrast], compare: Compare, needs: str) -> tuple[Word, str]:
-    """The word for contrasts, and how often the sentence is shown and contradicted."""
-    usable = [each for each in contrasts if not each.blank]
-    blanks = "; ".join(sorted({each.blank for each in contrasts} - {""}))
-    if not usable:
-        return "no power", blanks
-    outcomes = [each.outcome(compare) for each in usable]
+def pool(contrasts: Sequence[Contrast], compare: Compare) -> Pooled:
+    """Contrasts as one: over as many seeds as leave half of the settings or more, each of which has them all."""
+    seeds = Counter(seed for each in contrasts for seed in each.gaps)
+    common, whole = [], []
+    for count in range(len(seeds), 0, -1):
+        common = [seed for seed, _ in seeds.most_common(count)]
+        whole = [each for each in contrasts if set(common) <= set(each.gaps)]
+        if 2 * len(whole) >= len(contrasts):
+            break
+    else:
+        raise DataError(
+            "no seed is in half of the settings: compare within fewer columns, or name another unit"
+        )
+    means = [statistics.mean(each.gaps[seed] for each in whole) for seed in common]
+    gaps = [gap for each in contrasts for gap in each.gaps.values()]
+    above = sum(gap > -compare.allowed for gap in gaps)
+    largest = max(each.gap for each in contrasts)
+    return Pooled(statistics.mean(means), half_width(means), len(means), len(gaps), above, largest)
+
+
+def decide(pooled: Pooled, contrasts: Sequence[Contrast], compare: Compare, needs: str) -> tuple[Word, str]:
+    """The answer by the pooled contrast and by each, and how often the sentence is shown and contradicted."""
+    outcomes = [each.outcome(compare) for each in contrasts]
     yes, no = outcomes.count("yes"), outcomes.count("no")
-    reason = f"shown in {yes} of {len(contrasts)}" + f", contradicted in {no}" * (no > 0)
-    reason += f", without power in {len(contrasts) - len(usable)}: {blanks}" * (blanks != "")
-    if yes == len(contrasts):
-        return "holds", reason * (yes > 1)
-    pairs = list(zip(usable, outcomes, strict=True))
-    if needs == "every" and not _are_chance(pairs, "no"):
-        return "fails", reason
-    if not _are_chance(pairs, "yes"):
-        names = [each.name for each, shown in pairs if shown == "yes"]
-        return "holds in part", reason + f": {', '.join(names)}" * (len(names) < 4)
-    return ("fails" if 2 * no > len(usable) else "no power"), reason
+    reason = f"alone shown in {yes} of {len(contrasts)}" + f", contradicted in {no}" * (no > 0)
+    reason *= len(contrasts) > 1
+    pairs = list(zip(contrasts, outcomes, strict=True))
+    low, high = (pooled.gap + side * pooled.half + compare.allowed for side in (-1, 1))
+    partly = not _are_chance(pairs, "yes")
+    no_more = _are_chance(pairs, "no")
+    if needs == "every" and not no_more:
+        return "no", reason
+    if needs == "every":
+        return (
+            "yes" if yes == len(contrasts) and pooled.seeds > 1 else "in part" if partly else "open"
+        ), reason
+    if low > 0:
+        # A pair may vary by more than a sentence allows, so that the interval decides.
+        most = no_more if compare.allowed else pooled.above >= MOST * pooled.pairs
+        size = pooled.largest if compare.largest else pooled.gap
+        little = bool(compare.claimed) and size < FAR_LESS * compare.claimed
+        return ("in part" if not most else "yes, a little" if little else "yes"), reason
+    return ("no" if high < compare.size else "in part" if partly else "open"), reason
 
 
 def _are_chance(outcomes: Sequence[tuple[Contrast, str]], word: str) -> bool:
@@ -253,13 +333,38 @@ def _check_left_out(claim: Claim, evidence: Evidence, measure: Measure, known: S
         )
 
 
+def _check_whole(evidence: Evidence, measure: Measure, chosen: Sequence[Row]) -> None:
+    """All that there is was used, or it is said why not."""
+    for name, there in measure.whole.items():
+        for row in chosen:
+            used, of = at(row, name), there.get(row["world"])
+            if used is not None and of is not None and used < of and not evidence.part:
+                raise DataError(
+                    f"{evidence.data}: {name} is {used} of {of} in {row['world']}: use all, or say under part why not"
+                )
+
+
+def _check_possible(
+    evidence: Evidence, measure: Measure, name: str, ours: Sequence[Row], bound: float
+) -> None:
+    """Some value is beyond a bound."""
+    above = evidence.compare.sign == "above"
+    end = measure.bounds[above]
+    most = statistics.mean(column(ours, end)) if isinstance(end, str) else end
+    if (most - bound if above else bound - most) + evidence.compare.allowed <= 0:
+        raise DataError(
+            f"{evidence.data}: {name}: no outcome can show this: {measure.value} is at "
+            f"{'most' if above else 'least'} {most:.3g}, and is to be {evidence.compare.sign} {bound:.3g}: mend `against`"
+        )
+
+
 def _differences(evidence: Evidence, chosen: Sequence[Row]) -> Iterator[str]:
     """What the records have in place of the paper's regime."""
-    for name, (column, paper) in evidence.regime.items():
+    for name, (key, paper) in evidence.regime.items():
         wanted = paper if isinstance(paper, list) else [paper]
-        values = {at(row, column) for row in chosen} - {None}
+        values = {at(row, key) for row in chosen} - {None}
         if not values:
-            raise DataError(f"{evidence.data}: no row has {column}: the records do not show the {name}")
+            raise DataError(f"{evidence.data}: no row has {key}: the records do not show the {name}")
         if others := sorted(values - set(wanted), key=str):
             ours, papers = (", ".join(map(in_words, each)) for each in (others, wanted))
             yield f"{name} {ours} in place of {papers}"
@@ -297,7 +402,6 @@ def _pairs(
 
 
 def _by_unit(compare: Compare, measure: Measure, of: Sequence[Row], column: str = "") -> dict[str, float]:
-    """The quantity, or another column, of each seed."""
     reduce = {"mean": statistics.mean, "min": min, "max": max, None: None}[compare.reduce]
     values = {}
     for unit, group in grouped(of, [measure.unit]).items():
@@ -325,9 +429,11 @@ def _contrast(
         raise DataError(
             f"{evidence.data}: {name}: no {measure.unit} has both: {sorted(own)}, {sorted(other)}"
         )
-    gaps = [sign * (own[unit] - other[unit]) for unit in both]
+    gaps = {unit: sign * (own[unit] - other[unit]) for unit in both}
     one, two = (statistics.mean(of[unit] for unit in both) for of in (own, other))
-    half = half_width(gaps)
+    if compare.against is not None:
+        _check_possible(evidence, measure, name, ours, two)
+    half = half_width(list(gaps.values()))
     if len(gaps) == 1 and measure.half:
         sides = (ours,) if compare.against is not None else (ours, theirs)
         half = math.hypot(*(max(_by_unit(compare, measure, side, measure.half).values()) for side in sides))
@@ -345,7 +451,23 @@ def _contrast(
             blank = "no room to " + ("rise" if sign > 0 else "fall")
     # Worlds such as lfw-both and lfw-small are of the photographs of lfw.
     data = next((str(ours[0][key]).split("-")[0] for key in ("world", "data", "study") if key in ours[0]), "")
-    return Contrast(name, one, two, statistics.mean(gaps), half, len(gaps), blank, data)
+    return Contrast(name, one, two, gaps, half, blank, data)
+
+
+def _ours(pooled: Pooled, contrasts: Sequence[Contrast], measure: Measure) -> str:
+    """The pooled contrast in words, as "+17.9 ± 1.6 points in 60 of 60 pairs, 3 seeds"."""
+    digits, scale = (1, 100) if measure.scale == 100 else (3, measure.scale)
+    text = f"{scale * pooled.gap:+.{digits}f}"
+    if pooled.half < math.inf:
+        text += f" ± {scale * pooled.half:.{digits}f}"
+    text += " points" * (scale == 100)
+    if len(contrasts) > 1:
+        text += f" in {pooled.above} of {pooled.pairs} pairs"
+    elif contrasts[0].theirs:
+        text = (
+            f"{scale * contrasts[0].ours:.{digits}f} against {scale * contrasts[0].theirs:.{digits}f}: {text}"
+        )
+    return f"{text}, {pooled.seeds} {_units(measure.unit, pooled.seeds)}"
 
 
 def _figures(contrasts: Sequence[Contrast], scale: float) -> str:
@@ -364,10 +486,12 @@ def _figures(contrasts: Sequence[Contrast], scale: float) -> str:
     )
 
 
-def _power(contrasts: Sequence[Contrast], measure: Measure, seeds: int, rose: Sequence[bool]) -> str:
-    """Seeds, the least and the widest interval, and how many trainings still rose."""
-    says = f" (the study says {measure.seeds})" * (seeds < measure.seeds)
-    parts = [f"{seeds} {_units(measure.unit, seeds)}{says}"]
+def _power(contrasts: Sequence[Contrast], measure: Measure, rose: Sequence[bool]) -> str:
+    """Seeds, the least and the widest interval of a setting, and how many trainings still rose."""
+    seeds = sorted({len(each.gaps) for each in contrasts})
+    parts = [
+        " to ".join(dict.fromkeys(map(str, (seeds[0], seeds[-1])))) + f" {_units(measure.unit, seeds[-1])}"
+    ]
     halves = [measure.scale * each.half for each in contrasts]
     if max(halves) < math.inf:
         parts.append("± " + " to ".join(dict.fromkeys(f"{half:.2g}" for half in (min(halves), max(halves)))))
@@ -426,21 +550,30 @@ def verdict(claim: Claim, evidence: Evidence) -> Judged:
     return Judged(evidence.verdict)
 
 
+def mind(first: First, others: Sequence[tuple[Evidence, Judged]]) -> str:
+    """What the first page says beside an answer; {data} is what that evidence of the claim has."""
+    ours = {each.data: judged.ours for each, judged in others}
+    return re.sub(r"\{(.+?)\}", lambda name: ours[name[1]], first.mind)
+
+
 def why(evidence: Evidence, judged: Judged) -> str:
     """The reason by the records, and what is said beside it, as sentences."""
-    parts = filter(None, (judged.reason, evidence.because))
+    parts = filter(None, (judged.reason, evidence.part, evidence.because))
     return ". ".join(part[0].upper() + part[1:] for part in parts)
 
 
 def values() -> dict[str, Any]:
-    """What templates may use: paper -> its claims, and each evidence of a claim with its verdict by the records."""
+    """What templates may use: paper -> its claims, and each evidence of a claim with its answer by the records."""
     papers = {
         paper: [(claim, [(each, verdict(claim, each)) for each in claim.evidence]) for claim in claims]
         for paper, claims in load().values()
     }
-    said = [each.verdict for claims in papers.values() for claim, _ in claims for each in claim.evidence]
-    counts = {word: said.count(word) for word in get_args(Word)}
-    return {"claims": papers, "verdicts": counts, "claim_why": why}
+    every = [each for claims in papers.values() for _, evidence in claims for each, _ in evidence]
+    counts = [
+        (word, sum(each.verdict == word and each.first is not None for each in every), MEANINGS[word])
+        for word in get_args(Word)
+    ]
+    return {"claims": papers, "answers": counts, "claim_why": why, "mind": mind}
 
 
 def main() -> None:

@@ -177,7 +177,6 @@ def train(
 
 @cache
 def _drawn(config: StartConfig) -> dict[str, LabelledImages]:
-    """The three worlds, in colour."""
     seed = config.world
     letters = glyphs(classes=config.characters, drawers=16, size=_SIDE, seed=seed)
     people = {"identities": config.people, "headwear": config.people}
@@ -339,7 +338,6 @@ def _turn(angle: Tensor) -> Tensor:
 
 
 def _draw(looks: Tensor, kinds: Tensor, whims: Tensor, size: int) -> Tensor:
-    """Draws B scenes. -> (B, 3, size, size) uint8."""
     axis = (torch.arange(size) + 0.5) * (2 / size) - 1
     x, y = axis[None, None, :], axis[None, :, None]
     pixel = 2 / size

@@ -110,7 +110,6 @@ def _later(study: Results, spec: str) -> str:
 
 
 def _frame(axes: Any) -> None:
-    """Sides alone."""
     axes.set_xticks([])
     axes.set_yticks([])
     for side in axes.spines.values():

@@ -25,7 +25,7 @@ from tables import Row, at, column, grouped, half_width, in_words, rows
 
 from sfumato.dp.guarantee import SYMBOLS, round_up
 from sfumato.study import records
-from sfumato.study.choose.results import Results, load, load_all
+from sfumato.study.choose.results import Results, load_all
 
 ROOT = RESULTS.parents[1]
 DOCS = ROOT / "docs"
@@ -44,15 +44,9 @@ DRAWN = ("pictures", "embeddings", "examples")  # large, and for the report alon
 
 
 @cache
-def study(name: str) -> Results:
-    """A study under studies/results."""
-    return load(RESULTS / f"{name}.jsonl")
-
-
-@cache
-def variants(name: str) -> list[Results]:
-    """A study under studies/results that varies a setting, once for each value."""
-    return load_all(RESULTS / f"{name}.jsonl")
+def study(name: str, variant: int = 0) -> Results:
+    """A study under studies/results; of one that varies a setting, with the value of this number."""
+    return load_all(RESULTS / f"{name}.jsonl")[variant]
 
 
 def title(studied: Results) -> str:
@@ -158,7 +152,7 @@ def environment(values: Mapping[str, Any]) -> Environment:
         autoescape=False,  # the pages are Markdown
     )
     made.filters |= {"percent": percent, "interval": interval, "spread": spread, "mean": statistics.mean}
-    functions = (claim, column, in_short, pivot, rows, study, title, value, variants)
+    functions = (anchor, claim, column, in_short, pivot, rows, study, title, value)
     made.globals |= {each.__name__: each for each in functions} | dict(values)
     return made
 
@@ -183,14 +177,15 @@ def overview(page: str) -> dict[str, Any]:
 
 
 def pages(templates: Environment) -> dict[Path, str]:
-    """Path -> text: the pages of results, docs/results.md, which sums them up, claims.md, and those with made parts."""
+    """Path -> text: the pages of results, docs/results.md, which sums them up, both pages of claims, and those with made parts."""
     made = {}
     for name in PAGES:
         page = templates.get_template(f"results/{name}.md.jinja").render()
         made[DOCS / "results" / f"{name}.md"] = with_contents(page)
     summed = {f"results/{name}.md": overview(made[DOCS / "results" / f"{name}.md"]) for name in PAGES}
     made[DOCS / "results.md"] = templates.get_template("results.md.jinja").render(overview=summed)
-    made[DOCS / "claims.md"] = templates.get_template("claims.md.jinja").render()
+    for name in ("claims.md", "claims-evidence.md"):
+        made[DOCS / name] = templates.get_template(f"{name}.jinja").render()
     for page, part in PARTS.items():
         before, rest = (DOCS / page).read_text(encoding="utf-8").split(MADE)
         lines = templates.get_template(part).render()
@@ -216,7 +211,7 @@ def collect(name: str) -> None:
     run = ROOT / "runs" / name
     if not (run / "study.json").exists():
         return
-    if missing := [name for name in load(run).missing if not name.startswith(DRAWN)]:
+    if missing := [name for of in load_all(run) for name in of.missing if not name.startswith(DRAWN)]:
         print(f"{name}: {len(missing)} cells are missing: run the study first")
         return
     left_out = set(DRAWN) - ({"examples"} if name == "demo" else set())

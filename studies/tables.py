@@ -25,6 +25,7 @@ Patterns = Mapping[str, Any]  # column -> a value, a pattern of a text, or a lis
 ANY: Patterns = MappingProxyType({})
 CUTS = ("conv4_2", "conv5_1", "conv6_1", "conv7")
 RISES = 0.005  # of validation accuracy, from which on it is said to rise
+WEIGHTS = 96_581  # of the network of Meta-Clip at 14x14: noise of 1 on each is this root as long as a gradient clipped to 1
 
 
 def at(row: Mapping[str, Any], path: str) -> Any:
@@ -167,12 +168,15 @@ def of_masks(records: Iterable[Row]) -> Iterator[Row]:
             classifier = found.get("classifier-protected") or found["classifier-clean"]
             clean, accuracy = clear["classifier-clean"]["accuracy"], classifier["accuracy"]
             named = [each["top1"] for name, each in found.items() if name.startswith("reidentify")]
+            shown = found.get("world", {}).get(row.get("target"), {})
+            if shown and kept:
+                shown = {**shown, "most_of_it": min(1.0, float(keep) / shown["of_image"])}
             yield {
                 **found, **{key: row.get(key) for key in ("world", "target", "seed", "released", "record")},
                 "setting": setting, "mask": kind if kept else None, "keep": float(keep) if kept else None,
                 "accuracy": accuracy, "chance": classifier["chance"], "clean": clean, "kept": accuracy / clean,
                 "similarity": found.get("face-similarity"), "strangers": clear.get("face-similarity_of_two"),
-                "strongest": max(named, default=None), **found.get("world", {}).get(row.get("target"), {}),
+                "strongest": max(named, default=None), **shown,
             }  # fmt: skip
 
 
@@ -215,7 +219,7 @@ def of_features(records: Iterable[Row]) -> Iterator[Row]:
             gain = superior(one, two)
             yield {
                 "compared": name, "world": world, **run["part"], "seed": seed, "gain": gain.mean,
-                "superior": bool(gain), "dimension": run["config"]["dimension"],
+                "superior": bool(gain), "dimension": run["config"]["dimension"], "labelled": run.get("labelled"),
                 "record": run["record"] + other["record"],
             }  # fmt: skip
 
@@ -244,6 +248,7 @@ def of_points(records: Iterable[Row]) -> Iterator[Row]:
             yield {
                 **row, **row["part"], **worst, **point, "world": _world(row), "release": release, "noise": noise,
                 "first": 1 - worst["beyond"]["1"], "rank": worst["mean"], "accuracy": _accuracy(point),
+                "of_network": statistics.mean(row["network"].values()), "kept": len(row["part"]["attributes"]),
                 "most_named": max(1 - each["beyond"]["1"] for each in point["adversaries"].values()),
                 "inversion": row.get("inversion") if noise == "none" else None,
             }  # fmt: skip
@@ -285,8 +290,10 @@ def of_inner(records: Iterable[Row], *, stated: bool = True) -> Iterator[Row]:
         }
         best = max(means, key=lambda policy: means[policy])
         for row in group:
+            length = (row.get("multiplier") or row["noise"]["noise_multiplier"]) * math.sqrt(WEIGHTS)
             yield {
                 **row, "validation": (*row["on_the_way"], row["validation"]),
+                "inner noise": float(f"{length:.3g}"),
                 "spent": round(row["noise"]["conditional"]["gdp"] / row["epsilon"], 2) if stated else None,
                 "first": row["norms"][0], "last": row["norms"][-1],
                 "role": "best fixed" if row["policy"] == best else row["policy"],
@@ -337,6 +344,15 @@ def _of_trainings(records: Sequence[Row]) -> Iterator[Row]:
                 }  # fmt: skip
 
 
+def of_variants(records: Iterable[Row]) -> Iterator[Row]:
+    """SemSim with another margin or loss, of one data set: as in `of_agreement`, of images that are read in closed form."""
+    for row in (row for row in records if "variants" in row):
+        for name, each in row["variants"].items():
+            kendall = each["attacks"]["closed-form"]["kendall"]["value"]
+            about = {key: row[key] for key in ("annotators", "seed", "record")}
+            yield {**about, "measure": name, "kendall": kendall, "network": "lenet"}
+
+
 def of_audits(records: Iterable[Row]) -> Iterator[Row]:
     """Audits, with their bounds rounded down, and the epsilon that a spec writes. What an audit proves has no error."""
     for row in records:
@@ -358,5 +374,6 @@ ROWS: dict[str, Callable[[Iterable[Row]], Iterator[Row]]] = {
     "inner": of_inner,
     "less noise": partial(of_inner, stated=False),
     "agreement": of_agreement,
+    "variants": of_variants,
     "audits": of_audits,
 }

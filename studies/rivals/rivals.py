@@ -145,7 +145,6 @@ class LinearRemoval(_OfPixels):
 
 @functools.cache
 def _fit_removal(size: int, components: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """The mean, and the two factors of the projection that is subtracted."""
     world = strangers(size)
     images, codes = world.images.flatten(1).float(), world.label("identity").codes
     mean = images.mean(0)

@@ -94,9 +94,7 @@ def test_among_how_many_people_may_be_said(command: Command, path: Path):
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "name"), [(("show",), "carla"), (("show",), "ana"), (("budget", "bits=64"), "ana")]
-)
+@pytest.mark.parametrize(("words", "name"), [(("show",), "carla"), (("show",), "ana")])
 def test_a_name_that_nobody_has_is_refused_with_the_nearest(
     command: Command, path: Path, words: tuple[str, ...], name: str
 ):

@@ -76,15 +76,8 @@ NEW_LEDGER = (
 )
 
 
-def test_a_folder_is_protected_and_said_to_be_after_a_dry_run_that_writes_nothing(
-    protect: Command, home: Path, tmp_path: Path
-):
+def test_a_folder_is_protected_and_said_to_be(protect: Command, home: Path, tmp_path: Path):
     photos(tmp_path / "photos")
-    dry = protect("photos", "out", "--dry-run")
-    assert (dry.code, "manifest" in dry.out) == (0, False)
-    assert dry.out.startswith("would protect 3 images with dp-pix:cell=4,epsilon=3 (")
-    assert f"would charge 3 new releases; ledger: {home / 'ledger.db'}\n" in dry.out
-    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
     said = protect("photos", "out")
     assert said.code == 0
     first, *rest = said.out.splitlines()
@@ -354,7 +347,6 @@ def test_what_is_no_image_in_a_pipe_is_answered_in_one_line_and_not_charged(
         ("photos notes.txt --with SPEC", "notes.txt: is not a folder"),
         ("memory://gone out --with SPEC", "memory://gone: no such folder or file"),
         ("photos/0.png s3://u:pw@b/a.png --with SPEC", "s3://b/a.png: one image needs a local file"),
-        ("photos/0.png a.png --dry-run --with SPEC", "--dry-run is for folders and tar files"),
         ("photos/0.png notes.txt/a.png --with SPEC", "notes.txt"),
         ("photos out --with SPEC --ledger notes.txt", "notes.txt: file is not a database"),
         ("photos out --with SPEC --ledger notes.txt/l", "cannot be opened for writing"),

@@ -68,9 +68,9 @@ class Place:
                 out.addfile(member_of(member, content, **info), io.BytesIO(content))
         return path
 
-    def run(self, spec: str = SPEC, *, dry: bool = False, **config: Any) -> Outcome:
-        settings, target = FolderConfig(**config), None if dry else self.target
-        return protect_folder(self.source, target, parse(spec), self.ledger, settings, engine=HERE)
+    def run(self, spec: str = SPEC, **config: Any) -> Outcome:
+        settings = FolderConfig(**config)
+        return protect_folder(self.source, self.target, parse(spec), self.ledger, settings, engine=HERE)
 
     def budget(self, words: str | None, person: str | None = None) -> float:
         with Ledger(self.ledger) as ledger:
@@ -434,7 +434,6 @@ def test_a_target_that_holds_somebodys_files_is_refused_and_left(place: Place):
         place.run()
 
 
-@pytest.mark.parametrize("dry", [False, True])
 @pytest.mark.parametrize(
     ("place_of", "path", "message"),
     [
@@ -450,7 +449,7 @@ def test_a_target_that_holds_somebodys_files_is_refused_and_left(place: Place):
     ],
 )
 def test_a_source_target_or_ledger_in_the_wrong_place_is_refused(
-    tmp_path: Path, place_of: str, path: str, message: str, dry: bool
+    tmp_path: Path, place_of: str, path: str, message: str
 ):
     place = Place(tmp_path / "photos")
     place.ledger, place.target = tmp_path / "ledger.db", tmp_path / "out"
@@ -458,9 +457,8 @@ def test_a_source_target_or_ledger_in_the_wrong_place_is_refused(
     os.mkfifo(place.source / "pipe.tar")
     (place.root / "link").symlink_to("source")
     setattr(place, place_of, place.source / path)
-    if not dry or place_of == "source":
-        with pytest.raises(DataError, match=message):
-            place.run(dry=dry)
+    with pytest.raises(DataError, match=message):
+        place.run()
     # The ledger knows the originals, and the target is sent away.
     assert not list((tmp_path / "out").rglob("*"))
     assert {entry.name for entry in (tmp_path / "photos" / "source").iterdir()} == {"a.png", "pipe.tar"}
@@ -598,54 +596,6 @@ def busy(place: Place) -> None:
     place.picture("grey.jpg", 22)  # takes the name of grey.png
     (place.source / "bad.png").write_bytes(b"no")
     place.tar("t.tar", {"1.png": encoded("x.png", 30), "2.png": encoded("x.png", 0), "3.png": b"no"})
-
-
-@pytest.mark.parametrize(
-    ("budget", "person"),
-    [(None, None), ("epsilon=2", None), ("epsilon=100", "anna"), ("rho=3,pixels=2", "")],
-)
-@pytest.mark.parametrize("earlier", [False, True])
-def test_a_dry_run_predicts_what_the_run_charges(
-    place: Place, budget: str | None, person: str | None, earlier: bool
-):
-    busy(place)
-    if earlier:
-        first = Place(place.root / "first")
-        first.picture("0.png", 0, size=(20, 17))
-        first.target, first.ledger = place.root / "elsewhere", place.ledger
-        first.run()
-        first.target = place.root / "more"
-        first.run("dp-pix:cell=8,epsilon=1")
-    if budget:
-        place.budget(budget, person)
-    predicted = place.run(dry=True, people=True)
-    done = place.run(people=True)
-    assert predicted.charged == done.charged
-    assert predicted.shapes == done.shapes
-    assert counts(predicted) == counts(done)
-    assert predicted.left_out == done.left_out
-    before = place.times()
-    assert place.run(dry=True, people=True).charged == 0  # after the run
-    assert place.times() == before
-
-
-def test_a_dry_run_writes_nothing_and_charges_nothing(place: Place):
-    busy(place)
-    place.ledger.parent.mkdir()
-    for i in range(9):
-        place.tar(f"{i}.tar", {f"in-{i}.png": b"no image"})
-    outcome = place.run(dry=True)
-    assert outcome.charged == 8
-    # Of each cause the first in the folder is named: what comes from a set comes first by chance.
-    assert outcome.failures["not an image that can be read"][1] == "3.png"
-    assert outcome.manifest is None
-    assert not place.target.exists()
-    assert list(place.ledger.parent.iterdir()) == []
-    place.budget("epsilon=100")
-    place.run(dry=True)
-    with Ledger(place.ledger) as ledger:
-        assert ledger.summary().releases == 0
-    assert sorted(path.name for path in place.ledger.parent.iterdir()) == ["ledger.db", "ledger.db.runs"]
 
 
 @pytest.mark.parametrize(

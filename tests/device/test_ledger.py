@@ -174,28 +174,6 @@ def test_the_default_ledger_lies_in_the_users_data(monkeypatch: pytest.MonkeyPat
     assert default_path() == tmp_path / "sfumato" / "ledger.db"
 
 
-# Copies
-
-
-def test_a_copy_for_a_trial_has_everything_but_the_releases(ledger: Ledger, tmp_path: Path):
-    ledger.set_budget(Budget.parse("epsilon=2"), person="anna")
-    ledger.charge([charge("a"), charge("c", None, release=None, person=None)])
-    before = content(ledger.path)
-    ledger.copy_for_trial(tmp_path / "copy.db")
-    copy = content(tmp_path / "copy.db")
-    assert {row[-1] for row in copy["charges"]} == {None}
-    for rows in (before, copy):
-        rows["charges"] = [row[:-1] for row in rows["charges"]]
-    assert copy == before
-    with Ledger(tmp_path / "copy.db") as trial:
-        assert trial.charge([charge("a")]).releases == [None]
-        assert trial.charge([charge("a", epsilon=0.5)]).new == 1
-        with pytest.raises(BudgetExceededError):
-            trial.charge([charge("a", epsilon=0.75)])
-        assert trial.check() == 3
-    ledger.charge([charge("a", epsilon=0.75)])
-
-
 # Several processes
 
 BEGIN = """

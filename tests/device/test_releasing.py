@@ -191,19 +191,6 @@ def test_what_lies_around_a_region_is_looked_at_whatever_noise_lies_within(
     assert stored(ledger) == before
 
 
-def test_a_copy_without_releases_says_what_would_be_charged_and_leaves_the_ledger(
-    photos: Tensor, ledger: Ledger, tmp_path: Path
-):
-    first = released("gaussian:sigma=40", photos[:4], ledger).values
-    ledger.copy_for_trial(tmp_path / "copy.db")
-    with Ledger(tmp_path / "copy.db") as copy:
-        again, new, _ = releasing.charge_and_release(parse("gaussian:sigma=40"), photos, copy)
-        assert not torch.equal(again.values[:4], first)
-        assert new == 3
-    assert torch.equal(released("gaussian:sigma=40", photos[:4], ledger).values, first)
-    assert ledger.summary().releases == 4
-
-
 class Added:
     """A protection that was trained, as far as a ledger can tell: what it adds to an image lies in a file."""
 

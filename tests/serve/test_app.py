@@ -235,6 +235,8 @@ EVERYTHING = [
     ("POST", "{place}/examples", "write"),
     ("DELETE", "{place}/classes/amphora", "write"),
     ("DELETE", "{place}/examples/e", "write"),
+    ("POST", "{place}/shares/s", "write"),
+    ("GET", "{place}/shares", "admin"),
     ("DELETE", "/v1/data", "admin"),
     ("GET", "/v1/audit", "admin"),
     ("GET", "/v1/keys", "admin"),
@@ -273,6 +275,8 @@ def test_what_belongs_to_another_tenant_is_missing_and_no_different_from_what_no
         more: dict[str, Any] = {"content": body(0), "headers": RELEASE} if method == "POST" else {}
         if path == "{place}/examples":
             more = {"content": labelled.join([("cup", "0")], body(0)), "headers": LABELLED}
+        if path == "{place}/shares/s" and method == "POST":
+            more = {"json": {"labels": ["amphora"], "parts": 1, "per": "week", "histogram": 0}}
         theirs = site.ask(method, path.format(place=enrolled), who="zoo admin", **more)
         missing = site.ask(method, path.format(place=nobody), who="zoo admin", **more)
         check_problem(theirs, 404, "you have no such object")

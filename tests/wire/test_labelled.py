@@ -48,7 +48,7 @@ def test_a_label_in_two_spellings_is_one():
         (b"SFML", "4 bytes are not a labelled release"),
         (b"SFMT" + joined("a")[4:], "not a labelled release: they begin with other letters"),
         (b"SFML\x02" + joined("a")[5:], "of version 2, and 1 is read here: update the older side"),
-        (joined("a")[:-1], r"a labelled release of \d+ bytes, a header of \d+: damaged, or too long"),
+        (joined("a")[:-1], r"a labelled release of \d+ bytes, with a header of \d+: damaged, or too long"),
         (joined(*["x" * 200] * 1000), "damaged, or too long"),
         (joined(".."), "the labels of a release: 0.label: .*one or two dots; rename it"),
         (joined("a", "b/c"), "the labels of a release: 1.label: "),

@@ -147,7 +147,7 @@ def test_a_release_that_is_longer_or_ends_anywhere_else_is_refused(release: AnyR
         (b"", "0 bytes are not a release"),
         (b"\x89PNG\r\n\x1a\n" + bytes(20), "these bytes are not a release"),
         (b"SFMT\x02" + bytes(20), "a release of version 2, and 1 is read here"),
-        (b"SFMT\x01\xff\xff\xff\xff" + bytes(20), "a release of 29 bytes, a header of 4294967295: damaged"),
+        (b"SFMT\x01\xff\xff\xff\xff" + bytes(20), "a release of 29 bytes, with a header of 4294967295: "),
         # 4,096 bytes and no more: at the limit the header itself is read.
         (assembled(b"{" + b" " * 4096), "a header of 4097: damaged, or too long"),
         (assembled(b"{" + b" " * 4095), "header of a release: JSON: Invalid JSON"),

@@ -1,8 +1,7 @@
 """What releases tell of who they show, in bits, and how sure anybody can be of one of them.
 
-Bits of identity are log2 of the N people minus the cross-entropy, in bits, of an adversary's posterior about
-the right one: a lower bound on the information of a release about them, of which a code of b bits has at most
-b. Unlike the share that is named, they hardly depend on N. NumPy computes them.
+Bits of identity are log2 N minus the cross-entropy, in bits, of an adversary's posterior about the right one
+of N people: a lower bound on the information of a release, which is at most b for a code of b bits.
 """
 
 from collections.abc import Sequence
@@ -40,16 +39,14 @@ def calibrate(scores: Sequence[ArrayLike], right: ArrayLike, half: ArrayLike) ->
 
     Each half chooses one adversary for the other, a temperature t and a share u of the uniform distribution,
     so that the posterior (1 - u)·softmax(t·scores) + u/N has the least cross-entropy. Nothing is chosen where
-    it is measured, so scores that say nothing give 0 bits but for chance.
+    it is measured, so scores that say nothing give 0 bits but for chance. With nobody in a half it is 1/N.
 
-    Args:
-        scores: (m, N) of each adversary, of any scale; higher is more likely.
-        right: (m,) int64, the column of the right person.
-        half: (m,) bool, whether a release shows a person of the second half; with nobody in one, the uniform
-            distribution stands for all adversaries.
+    Takes (m, N) scores of each adversary, of any scale, higher for who is likelier; (m,) int64 columns of the
+    right person; and (m,) bool, whether a release shows a person of the second half.
     """
     columns, second = np.asarray(right), np.asarray(half, dtype=bool)
-    probabilities = np.full(np.shape(scores[0]), 1 / np.shape(scores[0])[1])
+    first: np.ndarray = np.asarray(scores[0], np.float64)
+    probabilities = np.full_like(first, 1 / first.shape[1])
     for measured in (second, ~second):
         rows = np.flatnonzero(~measured)
         if not len(rows) or not measured.any():
@@ -89,8 +86,8 @@ def by_person(
 ) -> dict[str, list[float]]:
     """Summarise the posterior of `calibrate` for each person, by ascending code of (m,) `people`.
 
-    `bits` are means; `surest` counts the right ones of the surest namings, and `surest_of` all of these, as
-    records have it. Without `half` every second person is in the second half.
+    `bits` are means; `surest` counts the right ones of the surest namings, `surest_of` all of these. Without
+    `half` every second person is in the second half.
     """
     codes, rows = np.unique(np.asarray(people), return_inverse=True)
     posterior = calibrate(scores, right, rows % 2 == 1 if half is None else half)
@@ -120,10 +117,7 @@ def mean_over_people(values: Sequence[float], weights: Sequence[float]) -> tuple
 
 
 def precision(right: Sequence[float], namings: Sequence[float]) -> tuple[float, float, float]:
-    """The share of some people's namings that are right, and its 95% interval over people, exact for few.
-
-    Source: Clopper & Pearson 1934, for as many trials as are as certain; see proportions.trials_of_people.
-    """
+    """The right share of people's namings, with its 95% interval over people (Clopper & Pearson 1934)."""
     from scipy.special import betaincinv
 
     known = [(hits, count) for hits, count in zip(right, namings, strict=True) if count]

@@ -34,7 +34,7 @@ _FEW = 80  # of a release at most, for models: principal components of others'
 _PRIOR = 20.0  # releases that the common distribution weighs in a table, next to those of a person
 _ROGUE = 100.0  # times the median deviation, from which a number hides the others
 _OWN = 1.0  # vectors of others that the variance of a number weighs, next to a person's own
-_SAMPLED = 4_000  # sets of which the scores are kept
+_SAMPLED = 4_000  # sets of which the scores are kept, or one of each person of a panel
 _FALSE_ALARMS, _COMPARED = 0.01, 200_000  # and pairs of two people that set its threshold
 
 Scores = Callable[[int], np.ndarray]  # n -> (B, P, G, P), how well each set of n fits each person
@@ -262,8 +262,8 @@ def _point(
     linked, _ = _state(links, counts[there], half[there])
     verified = {name: _verify(fits[name]) for name in set(chosen)}
     stated = [(*verified[name], half[who] != side) for side, name in enumerate(chosen)]
-    members, tries = who.shape[1], fits[chosen[0]].shape[2]
-    some = np.linspace(0, who.size * tries - 1, min(_SAMPLED, who.size * tries)).astype(np.int64)
+    panels, members = who.shape
+    some = min(fits[chosen[0]].shape[2], max(1, _SAMPLED // who.size))  # sets of each person of a panel
     return Point(
         releases=size,
         people=codes[there],
@@ -275,9 +275,9 @@ def _point(
         accepted=float(np.mean([accepted[other].mean() for accepted, _, other in stated])),
         equal_error=float(np.mean([equal_error for _, equal_error, _ in stated])),
         linked=linked,
-        scores=tuple(fits[name].reshape(-1, members)[some] for name in dict.fromkeys(chosen)),
-        right=some // tries % members,
-        shown=(there.cumsum() - 1)[who].ravel()[some // tries],
+        scores=tuple(fits[name][:, :, :some].reshape(-1, members) for name in dict.fromkeys(chosen)),
+        right=np.tile(np.arange(members).repeat(some), panels),
+        shown=(there.cumsum() - 1)[who].ravel().repeat(some),
     )
 
 

@@ -146,7 +146,6 @@ def read_case(results: Results, path: Path, *, protection: str | None, threshold
 
 
 def _source(mine: Iterable[Record], kind: str, which: str | None = None) -> str:
-    """How the digests of the records of one figure begin, a seed each."""
     wanted = [record for record in mine if record.kind == kind and which in (None, *record.cell.which)]
     return ", ".join(record.digest[:12] for record in wanted)
 
@@ -169,7 +168,6 @@ def _accepts(secret: str, releases: int, share: float, words: str, **known: Any)
 
 
 def _of_many(results: Results, mine: Sequence[Record], proof: Proved | None, spec: str) -> Iterable[Risk]:
-    """Naming, linking two services and recognising, from several releases."""
     curve = results.curves.get(spec)
     every = [point for record in mine if record.kind == "many" for point in record.result.points]
     for n in RELEASES:
@@ -179,16 +177,16 @@ def _of_many(results: Results, mine: Sequence[Record], proof: Proved | None, spe
         panel, chance, secret = round(1 / point.chance), point.chance, results.study["task"]["sensitive"]
         chosen = " or ".join(dict.fromkeys(name for each in points for name in each.chosen))
         known: dict[str, Any] = {"people": len(point.hits.probes), "source": _source(mine, "many")}
-        sure = {"bits": point.bits, "surest": point.surest, "proved": _bound(proof, chance, n)}
+        sure: dict[str, Any] = {"bits": point.bits, "surest": point.surest, **known}
         words = f"adversary who knows earlier releases ({chosen}; {point.had})"
-        yield Risk("singling out", secret, n, words, point.named, chance, **known, **sure)
+        bound = _bound(proof, chance, n)
+        yield Risk("singling out", secret, n, words, point.named, chance, proved=bound, **sure)
         words = f"adversary who links the labels of two services, {panel} people at a time"
         yield Risk("linkability", secret, n, words, point.linked, chance, **known)
         yield _accepts(secret, n, point.accepted, "adversary who accepts a set", **known)
 
 
 def _of_one(results: Results, mine: Sequence[Record], proof: Proved | None, spec: str) -> Iterable[Risk]:
-    """Naming and verification by every attack of the study, and the attributes that it wants hidden."""
     for (protection, name), risk in {**results.risks, **results.inferences}.items():
         if protection != spec:
             continue
@@ -368,7 +366,6 @@ def _judge(risks: Sequence[Risk], threshold: float) -> _Judgement:
 
 
 def _summarise(judged: _Judged) -> str:
-    """Every verdict with the risks and numbers of releases that have it, and their figures."""
     sentences = []
     for verdict, words in _SUMMARY.items():
         parts: dict[Kind, str] = {}

@@ -154,7 +154,6 @@ def _prototypes(enrolled: Tensor, drawn: Galleries, estimate: ToPrototypes | Non
 def _embed_people(
     embed: Embed, images: Tensor, codes: Tensor, config: GalleryAuditConfig
 ) -> tuple[Tensor, Tensor]:
-    """Embed people with enough photographs; in several releases, if they differ."""
     able = int((codes.unique(return_counts=True)[1] >= config.photographs).sum())
     if able < 4:
         raise DataError(

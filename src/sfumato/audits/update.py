@@ -126,7 +126,6 @@ def _try(name: str, title: str, otherwise: str, attempt: Callable[[], Finding]) 
 
 
 def _report_labels(case: _Case) -> Finding:
-    """Report labels that are inferred from the last layer. Its figures have counts if it can be read."""
     training, known, change = case.update.training, case.truth.labels, case.update.change
     knows = ThreatModel(
         shape=case.shape, batch=training.images, local_steps=training.steps, local_rate=training.rate

@@ -235,7 +235,6 @@ def _unit(x: np.ndarray) -> np.ndarray:
 
 
 def _nearest(unit: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The most similar other row of each of some rows, and its cosine."""
     rows, values = [], []
     for block in np.array_split(asked, -(-len(asked) // _BLOCK)):
         cosines = unit[block] @ unit.T
@@ -342,7 +341,7 @@ def _sentence(
     return ". ".join(sentence[0].upper() + sentence[1:] for sentence in sentences) + "."
 
 
-def _believed(point: sets.Point) -> dict[str, Estimate]:
+def _believed(point: sets.Point) -> dict[str, Any]:
     return believed(point.scores, point.right, point.shown, point.half[point.shown])
 
 

@@ -301,7 +301,6 @@ def log_rank(
 
 
 def _ranks_in_numbers(ranked: "Ranked", accuracies: dict[str, float]) -> dict[str, Any]:
-    """Turn one protection into JSON."""
     return {
         "spec": ranked.spec,
         "accuracies": accuracies,

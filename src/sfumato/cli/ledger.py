@@ -45,16 +45,19 @@ def show(
     from dataclasses import asdict
     from datetime import UTC, datetime
 
+    from sfumato.base.alike import look
     from sfumato.base.files import printable
     from sfumato.device.ledger import Ledger
     from sfumato.device.ledger.tables import EVERY_IMAGE, EVERY_PERSON, describe, scope_of
     from sfumato.dp.naming import BY_STRENGTH, sentences
+    from sfumato.errors import ConfigError, did_you_mean
     from sfumato.protect.naming import PEOPLE
 
     path = _existing(path)
     with Ledger(path) as ledger:
-        if person:
-            ledger.check_person(person)
+        if person and look(person) not in (known := ledger.people()):
+            hint = f"{did_you_mean(look(person), known)}. They are known from a release with --people"
+            raise ConfigError(f"{path} knows nobody called {person!r}: {hint}")
         people = [person] if person else ledger.people()
         shown = people[:_MOST_SHOWN] if person is None else people
         proved = []
@@ -79,8 +82,7 @@ def show(
         return
     if person is None:
         print(f"ledger: {path}")
-        pictures = f" ({summary.pictures:,} different pictures)" if summary.pictures < summary.images else ""
-        print(f"{summary.releases:,} releases of {summary.images:,} images{pictures}")
+        print(f"{summary.releases:,} releases of {summary.images:,} images")
         for spec, count in summary.specs.items():
             print(f"{spec}: {count:,}")
         for scope, budget, spent in summary.budgets:
@@ -151,8 +153,6 @@ def budget(
     words = ",".join(parts)
     limit = None if words == "none" else Budget.parse(words)
     with Ledger(path or default_path()) as ledger:
-        if person is not None and limit is not None:
-            ledger.check_person(person, new=True)
         spent = ledger.set_budget(limit, person=person)
     subject = describe(scope_of(person))
     if limit is None:

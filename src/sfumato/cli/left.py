@@ -25,6 +25,7 @@ LEFT = {
     "keys tenant": "`sfumato keys create TENANT NAME --new-tenant`",
     "ledger naming": "`sfumato ledger show --person NAME`",
     "ledger budget --folder": "`sfumato protect --people`, and `sfumato ledger budget --person NAME`",
+    "protect --dry-run": "`sfumato protect` into a folder and with a --ledger that you delete afterwards",
     "protect --detector": "`sfumato protect --where faces:file=FILE`",
     "protect --margin": "`sfumato protect --where faces:margin=0.25`",
     "protect --no-face": "`sfumato protect --where faces:missing=all`",

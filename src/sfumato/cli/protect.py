@@ -6,7 +6,6 @@ Places are text, since a Path would turn the two slashes of a URL into one.
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -80,9 +79,6 @@ def protect(
         Path | None,
         typer.Option(metavar="FILE", help="Write the failed files and causes to this CSV. Keep it here."),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read everything, write nothing, and print the cost.")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Protect images before they leave this device: one image, a video, or a folder of any size.
@@ -129,8 +125,6 @@ def protect(
     config = worker.FolderConfig(format_name=name, cells=cells, rename=rename, people=people, size=size)
     engines = EngineConfig(name=engine, workers=workers, address=address)
     if not many:
-        if dry_run:
-            raise DataError("--dry-run is for folders and tar files")
         outcome = _one(source, target, protection, ledger, config, as_json=as_json)
     else:
         if failures is not None and failures.exists():
@@ -139,8 +133,7 @@ def protect(
             raise DataError(
                 f"{failures}: names originals, and lies in {target}, which leaves: name another file"
             )
-        place = None if dry_run else target
-        outcome = _many(source, place, protection, ledger, config, engines, as_json=as_json)
+        outcome = _many(source, target, protection, ledger, config, engines, as_json=as_json)
         if failures is not None:
             with whole(failures) as temporary, temporary.open("w", newline="", **_ANY_NAME) as out:
                 write_rows(out, [("file", "cause", "images"), *sorted(outcome.failed)])
@@ -171,9 +164,9 @@ def _warn(words: str) -> None:
 
 
 def _many(
-    source: str, target: str | None, protection: Any, ledger: Path, config: Any, engine: Any, *, as_json: bool
+    source: str, target: str, protection: Any, ledger: Path, config: Any, engine: Any, *, as_json: bool
 ) -> "Outcome":
-    """Release a folder under a progress bar, or none in a dry run, and print the outcome."""
+    """Release a folder under a progress bar, and print the outcome."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from sfumato.device.jobs import folder, journal, worker
@@ -189,7 +182,7 @@ def _many(
             words = f"{images:,} images, {rate:,.0f} a second, left:"
             progress.update(task, completed=done, total=total, description=words)
 
-        with keeping_work() if target is not None else nullcontext():
+        with keeping_work():
             outcome = folder.protect_folder(
                 source, target, protection, ledger, config, engine=engine, report=report, warn=_warn
             )
@@ -205,7 +198,7 @@ def _many(
         }
         print_json(
             {
-                **{"dry_run": target is None, "spec": protection.spec, "images": outcome.shapes.total()},
+                **{"spec": protection.spec, "images": outcome.shapes.total()},
                 **{"shapes": shapes, "charged": outcome.charged, "ledger": str(ledger)},
                 **{"earlier": outcome.earlier, "left_out": outcome.left_out},
                 **journal.counts_by_word(protection, outcome.counts),
@@ -214,9 +207,9 @@ def _many(
             }
         )
         return outcome
-    did, charged = ("would protect", "would charge") if target is None else ("protected", "charged")
     print(
-        f"{did} {outcome.shapes.total():,} images with {protection.spec} ({time.monotonic() - start:.1f} s)"
+        f"protected {outcome.shapes.total():,} images with {protection.spec} "
+        f"({time.monotonic() - start:.1f} s)"
     )
     for each in shapes[:_SHOWN]:
         print(f"{each['images']:,} of {'x'.join(map(str, each['shape']))}: {each['proved']}")
@@ -226,10 +219,10 @@ def _many(
         print(line)
     if not config.rename and any(cause.startswith(worker.SAME_NAME) for cause in outcome.failures):
         print("the same command with --rename, into a new folder, gives each release a name of its own")
-    if not outcome.shapes and target is not None:
+    if not outcome.shapes:
         print("nothing was released, so there is no folder of releases and no manifest")
     if outcome.shapes or ledger.exists():
-        print(f"{charged} {outcome.charged:,} new releases; ledger: {ledger}")
+        print(f"charged {outcome.charged:,} new releases; ledger: {ledger}")
     manifest = [] if outcome.manifest is None else [f"manifest: {outcome.manifest}"]
     for line in (*_new_ledger(begun and ledger.exists()), *manifest):
         print(line)
@@ -314,7 +307,6 @@ def _check_new(target: Path) -> None:
 
 
 def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: bool) -> None:
-    """Release a video, and print the outcome."""
     from sfumato.device.jobs.video import protect_video
     from sfumato.device.ledger import Ledger
 

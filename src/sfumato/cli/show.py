@@ -161,12 +161,10 @@ def print_board(rows: "Sequence[Row]") -> None:
         best = "" if row.strongest is None else f"{row.strongest.top1.value:.1%}"
         cost = [f"{row.bytes:,}", f"{row.milliseconds:.2f}", "!" * len(row.marks)]
         spec, proof = (escape(printable(text)) for text in (row.protection, row.proof or "none"))
-        bits = "" if row.bits is None else f"{row.bits.value:.2f}"
-        surest = "" if row.surest is None else f"{row.surest.value:.0%}"
-        table.add_row(spec, *shares, bits, surest, best, proof, *cost)
+        sure = (f"{row.bits.value:.2f}", f"{row.surest.value:.0%}") if row.bits and row.surest else ("", "")
+        table.add_row(spec, *shares, *sure, best, proof, *cost)
     print_table(table)
-    for had in dict.fromkeys(str(row.had) for row in rows):
-        print(f"named among {had}, and more where the column says so")
+    print("Named among", "; ".join(dict.fromkeys(str(row.had) for row in rows)))
     for row in rows:
         for mark in row.marks:
             print(printable(f"! {row.protection}: {mark}"))

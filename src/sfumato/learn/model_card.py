@@ -42,7 +42,7 @@ _USED = {
     mask.KIND: (_PROTECT + "mask:artefact={path}",),
     answer.KIND: (_PROTECT + "answer:artefact={path}",),
     **dict.fromkeys(("few-shot", "meta"), ("sfumato serve {path}",)),
-    **dict.fromkeys(("semsim", "semsim-perceptual"), ("sfumato assess images ORIGINALS OTHERS --semsim {path}",)),
+    **dict.fromkeys(("semsim", "semsim-perceptual"), ("sfumato assess images A B --semsim {path}",)),
 }
 
 

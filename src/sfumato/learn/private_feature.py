@@ -10,8 +10,8 @@ Where the paper is silent, we decided: every batch of DPFE fine-tuning has a num
 the last epoch is kept, since the most accurate one would be the least private; the convolutions are not
 frozen; and in the end every batch norm takes its statistics of the training images.
 
-Beyond the paper, instead of Eq. (7): "log-rank" trains for the privacy that is measured, the paper's future
-work; "adversarial" reverses the gradient of a network that names people (Ganin & Lempitsky 2015).
+Beyond the paper, instead of Eq. (7): "log-rank" trains for the privacy that is measured, which the paper names
+for learning to rank (Sec. 7); "adversarial" reverses the gradient of a naming network (Ganin & Lempitsky 2015).
 """
 
 import math

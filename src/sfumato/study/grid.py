@@ -260,7 +260,6 @@ class StudyConfig:
         return named
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state for workers: the settings, without networks that protections have read."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property

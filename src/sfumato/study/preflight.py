@@ -121,7 +121,6 @@ def look(config: StudyConfig, data: Sequence[LabelledImages]) -> Preflight:
 
 
 def _lacking_attacks(config: StudyConfig) -> str:
-    """That no setting has all adversaries that must be tried on it; "" if one has."""
     specs = [spec for spec in config.specs if spec != "none"]
     absent = [sorted({*mandatory_attacks(spec)} - {*attacks_of(config, spec)}) for spec in specs]
     if not specs or not all(absent):
@@ -212,7 +211,6 @@ def _cure(floor: Floor, made: Preflight, bound: str, folds: str) -> str:
 
 
 def _floors(config: StudyConfig, data: Sequence[LabelledImages]) -> tuple[tuple[Floor, ...], str]:
-    """The bounds that can be shown for each secret; and why none can, or ""."""
     task = config.task
     if task.sensitive is None:
         return (), "no secret is looked for: name one whose people have two test photographs each"
@@ -255,7 +253,6 @@ def _floors(config: StudyConfig, data: Sequence[LabelledImages]) -> tuple[tuple[
 
 
 def _rows(data: LabelledImages, split: str) -> Tensor:
-    """The rows of a split, without reading its images. Raises DataError if there is no such split."""
     if split not in data.splits:
         data.split(split)
     return data.splits[split]

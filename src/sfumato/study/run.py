@@ -393,7 +393,6 @@ def _measure_there(config: StudyConfig, directory: Path, cell: Cell, entry: dict
 
 
 def _lab_of(labs: Sequence[Lab], cell: Cell) -> Lab:
-    """The lab that measures a cell: that of its fold, whose number is the seed, or the only one."""
     return labs[cell.seed] if len(labs) > 1 else labs[0]
 
 

@@ -164,7 +164,7 @@ class Shares(_Message):
     Attributes:
         labels: the answers; null for "none of these".
         parts: L.
-        per: the period, of which a device sends one histogram.
+        per: the period; a device sends one histogram in each.
         histogram: its number among all of L parts, see dp.naming.number_histogram: no message tells more.
     """
 

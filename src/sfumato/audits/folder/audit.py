@@ -129,7 +129,6 @@ def _audit_names(listing: Listing, known: Source, spec: str, config: NamingConfi
 def _read_known(
     known: Source, spec: str, config: NamingConfig, outcome: Outcome, boxes: Boxes | None = None
 ) -> Pictures:
-    """Read the known photographs, and protect them by a spec; those that are left out are counted."""
     clear = list_files(known)
     settings: dict[str, Any] = {"size": config.size, "boxes": boxes, "release": _release(spec)}
     photographs = pictures.read_pictures(clear.files, clear.root, outcome=clear.outcome, **settings)
@@ -209,7 +208,6 @@ def _sentence(leaks: Sequence[str], blind: bool, outcome: Outcome) -> str:
 
 
 def _detector(weights: Path | None) -> Detect | None:
-    """Choose the detector of faces; None if none is installed or named."""
     if weights is None and not WEIGHTS.is_installed():
         return None
     region = Region(protect.parse("block"), "faces", file="" if weights is None else str(weights))

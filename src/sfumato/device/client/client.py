@@ -112,11 +112,9 @@ class Client(AbstractContextManager["Client"]):
                 model demands. True pins that. None never accepts.
             notice: called with the guarantee of `protection` when it is first used for this service and
                 classifier, before anything is sent.
-            classifier: for calls that name none.
             timeout: seconds for a connection, and for each wait for bytes; four times as long for an answer.
             retries: the most times that a request is sent again, after at most a minute each.
             insecure: allow http to another machine: key and labels travel in clear.
-            transport: replaces the network, for tests.
 
         Raises ConfigError, SpecError or ArtefactError for an argument that cannot be used.
         """
@@ -175,7 +173,7 @@ class Client(AbstractContextManager["Client"]):
         class, classifier or service gets another id. Different images count each.
 
         Args:
-            sources: files, Pillow images, (C, H, W) uint8 tensors, or one of these. A centre square of each
+            sources: files, (C, H, W) uint8 tensors or arrays, or one of these. A centre square of each
                 is resized to the size of the model.
             failed: called with each image that cannot be read, is nearly its own release, or would pass a
                 budget, and with the error; None raises the error, and none of the 32 images was sent.

@@ -169,17 +169,12 @@ def _refusal(url: str, status: int, headers: Mapping[str, str], body: bytes) -> 
     with suppress(ValueError, TypeError, KeyError):
         detail = str(parse_json(body[:_MOST_PROBLEM])["detail"]) or detail
     detail = words(detail + " (on the command line: SFUMATO_KEY, or --key-file)" * (status == 401))
-    wait = _seconds(headers)
+    value = headers.get("retry-after", "").strip()  # seconds
+    wait = float(value[:_MOST_DIGITS]) if value.isascii() and value.isdecimal() else None
     if wait is not None:
         longest = f"; a client waits {_LONGEST_WAIT:.0f} s at most" * (wait > _LONGEST_WAIT)
         detail += f" (try again in {wait:.0f} s{longest})"
     return ServiceError(f"{url}: {status}: {detail}", status=status, wait=wait)
-
-
-def _seconds(headers: Mapping[str, str]) -> float | None:
-    """Read Retry-After: a number of seconds."""
-    value = headers.get("retry-after", "").strip()
-    return float(value[:_MOST_DIGITS]) if value.isascii() and value.isdecimal() else None
 
 
 def _cure_of_tls(error: httpx.HTTPError) -> str | None:

@@ -1,7 +1,6 @@
 """Releases to send: read images as a model takes them, charge them in the ledger, encode their releases."""
 
 import hmac
-import io
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -9,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
 import numpy as np
-from PIL import Image as Pictures
-from PIL import ImageOps
 
 from sfumato import images, wire
 from sfumato.device.client.demands import Protecting
@@ -25,7 +22,7 @@ from sfumato.protect.release import artefact_of
 if TYPE_CHECKING:  # a client that sends pixels needs no PyTorch
     from torch import Tensor
 
-Source = Union[str, os.PathLike[str], Pictures.Image, "Tensor", Pixels]
+Source = Union[str, os.PathLike[str], "Tensor", Pixels]
 Failed = Callable[[Source, ImageError | BudgetExceededError], None]
 
 _ID = 16  # bytes of an id
@@ -53,8 +50,7 @@ def example_id(number: bytes, url: str, classifier: str, label: str) -> str:
 
 def as_list(sources: Source | Iterable[Source]) -> Iterable[Source]:
     """Return images as an iterable; a single image becomes a list of one."""
-    single = isinstance(sources, str | os.PathLike | Pictures.Image)
-    if single or getattr(sources, "ndim", 0) == 3:  # an array or a tensor
+    if isinstance(sources, str | os.PathLike) or getattr(sources, "ndim", 0) == 3:  # an array or a tensor
         return [sources]  # type: ignore[list-item]
     return sources  # type: ignore[return-value]
 
@@ -117,9 +113,7 @@ def fit(source: Source, shape: tuple[int, int, int]) -> tuple[Pixels, Pixels]:
     """Read a picture. Returns it as read, and as a model takes it: (C, H, W) uint8. Raises ImageError."""
     channels, height, width = shape
     content: str | os.PathLike[str] | bytes
-    if isinstance(source, Pictures.Image):
-        content = _as_file(source)
-    elif isinstance(source, str | os.PathLike):
+    if isinstance(source, str | os.PathLike):
         content = source
     else:
         given: Images = source[None]
@@ -137,14 +131,3 @@ def fit(source: Source, shape: tuple[int, int, int]) -> tuple[Pixels, Pixels]:
             cause="of another size",
         )
     return picture, image
-
-
-def _as_file(picture: Pictures.Image) -> bytes:
-    """Encode as TIFF, which has every mode of Pillow; an invalid image is refused as in a file."""
-    buffer = io.BytesIO()
-    try:
-        # By default Pillow compresses it like the file it came from, which may be lossy.
-        ImageOps.exif_transpose(picture).save(buffer, "TIFF", compression="raw")
-    except (OSError, ValueError, SyntaxError) as error:
-        raise ImageError(f"{picture!r}: cannot be used ({error})") from error
-    return buffer.getvalue()

@@ -13,7 +13,6 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from sfumato import images
 from sfumato.artefacts import read_card
@@ -46,7 +45,7 @@ Warn = Callable[[str], None]
 
 def protect_folder(
     source: str | os.PathLike[str],
-    target: str | os.PathLike[str] | None,
+    target: str | os.PathLike[str],
     protection: Protection,
     ledger: str | os.PathLike[str],
     config: FolderConfig | None = None,
@@ -61,16 +60,15 @@ def protect_folder(
     run is stopped or killed, the same call resumes it: existing releases stay, and new or changed files are
     released (the release of a file that can no longer be read is removed). Files of others are never
     replaced. A tar shard becomes a shard. Files without an image suffix, hidden files, links to folders and
-    links out of the source are skipped and counted. A run that releases nothing leaves no files.
+    links out of the source are skipped and counted.
 
     On a Ray cluster the ledger stays on this machine, in one process that all workers ask. The source, the
-    target and the artefact of a mask are URLs, or folders that all nodes share. Work that a lost worker or
-    node had begun is repeated by another. A second run into the same URL is excluded on this device only.
+    target and the artefact of a mask are URLs, or folders that all nodes share. A second run into the same
+    URL is excluded on this device only.
 
     Args:
         source: the folder, or one tar file; a path, or a URL (a str) that fsspec opens.
         target: a folder that is new, empty, or from an earlier run with the same settings; a path or a URL.
-            None for a dry run, which reads everything, writes nothing and charges a copy of the ledger.
         engine: where tasks run; None for one process per core of this machine.
         warn: called before anything leaves, if people remain recognisable on the first image.
 
@@ -81,7 +79,7 @@ def protect_folder(
             were killed; finished work is kept.
     """
     config, engine = _fit_channels(config, protection), engine or EngineConfig()
-    origin, goal = storage_of(source), None if target is None else storage_of(target)
+    origin, goal = storage_of(source), storage_of(target)
     ledger, outcome = Path(ledger), Outcome()
     _check_storages(origin, goal, ledger, engine)
     check_format(protection, config)
@@ -93,17 +91,12 @@ def protect_folder(
                 f"{origin}: no image lies in a sub-folder, and each person needs one: make a folder for each "
                 "of them, or leave --people out"
             )
-        new = goal is None or goal.is_empty()
+        new = goal.is_empty()
+        if new and next(plan.names(), None) is None:
+            return outcome
         image = _first_image(plan, config) if new or warn is not None else None
         if image is not None:
             _warn_of_people(image, protection, warn)
-        if goal is None or (new and image is None and not any(map(is_shard, plan.names()))):
-            copy = Path(stack.enter_context(TemporaryDirectory())) / "ledger.db"
-            with Ledger(ledger if ledger.exists() else copy.with_name("new.db")) as original:
-                original.copy_for_trial(copy)
-            job = Job(plan.source, None, protection.spec, config, b"")
-            _run(job, plan, copy, None, engine, report, outcome)
-            return outcome
         missing = not goal.exists()
         goal.make()
         Ledger(ledger).close()  # creates it, or fails now and not in a worker
@@ -222,7 +215,7 @@ class Plan:
             yield os.fsdecode(name)
 
     def todo(
-        self, job: Job, journal: Journal | None, outcome: Outcome, skip: Callable[[int], None]
+        self, job: Job, journal: Journal, outcome: Outcome, skip: Callable[[int], None]
     ) -> Iterator[Item]:
         """Yield the files whose releases are missing; `skip` gets the bytes of each other one.
 
@@ -237,18 +230,17 @@ class Plan:
         rows = self._files.execute(f"select name, stamp, size, output, {first} from files order by {order}")
         for path, stamp, size, output, same in rows:
             item, owner = Item(os.fsdecode(path), stamp, size, os.fsdecode(output)), os.fsdecode(same)
-            if journal is not None:
-                known = journal.find("source", item.name)
-                if known is not None and known.output:
-                    there = known.stamp == stamp and journal.target.size(known.output) == known.size
-                    if there and not known.failures:
-                        outcome.earlier += 1
-                        outcome.left_out += known.left_out
-                        skip(size)
-                        continue
-                    item = item._replace(ours=True)
-                other = journal.find("output", item.output)
-                owner = owner if other is None else other.source
+            known = journal.find("source", item.name)
+            if known is not None and known.output:
+                there = known.stamp == stamp and journal.target.size(known.output) == known.size
+                if there and not known.failures:
+                    outcome.earlier += 1
+                    outcome.left_out += known.left_out
+                    skip(size)
+                    continue
+                item = item._replace(ours=True)
+            other = journal.find("output", item.output)
+            owner = owner if other is None else other.source
             if owner != item.name or item.name.split("/")[0] == MANIFEST:
                 outcome.add(Outcome(item.name).fail(f"{worker.SAME_NAME}, or of the manifest", item.name))
             else:
@@ -315,18 +307,16 @@ def _settings(source: Storage, protection: Protection, config: FolderConfig) -> 
     return settings if made is None else {**settings, "files of the protection": made}
 
 
-def _check_storages(source: Storage, target: Storage | None, ledger: Path, engine: EngineConfig) -> None:
+def _check_storages(source: Storage, target: Storage, ledger: Path, engine: EngineConfig) -> None:
     if not source.exists():
         raise DataError(f"{source}: no such folder or file")
     if not source.is_folder() and not (is_shard(source.name) and source.size("") is not None):
         raise DataError(f"{source}: is neither a folder nor a tar file")
     for storage in (source, target) if engine.name != "local" or engine.workers != 1 else ():
-        if storage is not None and storage.url.startswith("memory://"):
+        if storage.url.startswith("memory://"):
             raise ConfigError(
                 f"{storage}: is in the memory of this process: use the engine local with workers=1"
             )
-    if target is None:
-        return
     if target.exists() and not target.is_folder():
         raise DataError(f"{target}: is not a folder: name a new folder for the releases of {source}")
     if target.within(source):
@@ -376,7 +366,7 @@ def _run(
     job: Job,
     plan: Plan,
     ledger: Path,
-    journal: Journal | None,
+    journal: Journal,
     where: EngineConfig,
     report: Report,
     outcome: Outcome,
@@ -398,14 +388,13 @@ def _run(
     def collect(most: int) -> None:
         while len(running) > most:
             for future, files in dict(engines.gather(running)).items():
-                if journal is not None:
-                    for file in files if where.name == "ray" else ():
-                        if file.output and journal.target.size(file.output) != file.size:
-                            raise DataError(
-                                f"{journal.target.at(file.output)}: written by a node of the cluster, and "
-                                "not here: name URLs, or folders that all nodes share"
-                            )
-                    journal.record(files)
+                for file in files if where.name == "ray" else ():
+                    if file.output and journal.target.size(file.output) != file.size:
+                        raise DataError(
+                            f"{journal.target.at(file.output)}: written by a node of the cluster, and not "
+                            "here: name URLs, or folders that all nodes share"
+                        )
+                journal.record(files)
                 count(running.pop(future), files)
 
     with ExitStack() as stack:

@@ -25,9 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.assess.likeness import square_difference
 from sfumato.base.files import open_regular, whole
-from sfumato.device.jobs.releasing import terms_of
+from sfumato.device.jobs.releasing import square_difference, terms_of
 from sfumato.device.ledger import Charge, Ledger
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ConfigError, ImageError, needs_extra

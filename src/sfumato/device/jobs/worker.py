@@ -8,7 +8,6 @@ import tarfile
 import tempfile
 import threading
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -95,7 +94,7 @@ class Job:
     """The settings of a worker."""
 
     source: Storage
-    target: Storage | None  # None for a dry run, which writes and stores nothing
+    target: Storage
     spec: str
     config: FolderConfig
     secret: bytes  # the key for new names
@@ -180,8 +179,6 @@ class Worker:
         releases = self._release_all([(name, file, partial(read, name)) for name, file in files.items()])
         for name, content in releases:
             file, item = files[name], item_of[name]
-            if self.job.target is None:
-                continue
             try:
                 with self.job.target.file(item.output, replace=item.ours) as path:
                     path.write_bytes(content)
@@ -200,9 +197,6 @@ class Worker:
         file, places = Outcome(item.name, item.stamp), list[tuple[str, int, int]]()
         releases = self._release_all(self._members(file))
         try:
-            if self.job.target is None:
-                deque(releases, maxlen=0)
-                return file
             with self.job.target.file(item.output, replace=item.ours) as path:
                 with tempfile.TemporaryFile(dir=path.parent) as waiting, tarfile.open(path, "w") as out:
                     for name, content in releases:
@@ -287,8 +281,7 @@ class Worker:
                 yield from chain.from_iterable(self._release([picture]) for picture in pictures)
             return
         files[0].charged += new
-        made = encode_files(release, config, made_of=self._artefact)
-        contents = repeat(b"") if self.job.target is None else made
+        contents = encode_files(release, config, made_of=self._artefact)
         boxes = getattr(release, "boxes", repeat(None))  # for a protection of parts
         for name, file, who, content, count in zip(names, files, people, contents, boxes, strict=False):
             file.shapes[pixels[0].shape] += 1

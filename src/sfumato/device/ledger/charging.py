@@ -82,9 +82,8 @@ Proofs = tuple[list[Guarantee], Information]  # that hold for releases by one sp
 def charge(database: sqlite3.Connection, charges: Sequence[Charge], *, option: str) -> Charged:
     """Charge releases, within a transaction; `option` names the ledger to a command: see Ledger.charge."""
     settings = dict(database.execute("select key, value from settings").fetchall())
-    mode, trial = settings["near copies"], "trial" in settings
-    budgets = read_budgets(database)
-    added = [_Charging(database, budgets, mode, trial, option, each).add() for each in charges]
+    mode, budgets = settings["near copies"], read_budgets(database)
+    added = [_Charging(database, budgets, mode, option, each).add() for each in charges]
     releases, numbers, new = map(list, zip(*added, strict=True)) if added else ([], [], [])
     return Charged(releases, sum(new), numbers)
 
@@ -96,7 +95,6 @@ class _Charging:
     database: sqlite3.Connection
     budgets: Budgets
     mode: NearCopies
-    trial: bool  # nothing leaves by it, and no release is stored
     option: str
     charge: Charge
 
@@ -250,10 +248,9 @@ class _Charging:
         charge, (last, link) = self.charge, witness.last(self.database)
         digest, number = tables.digest_of_release(charge.image, charge.release), secrets.token_bytes(16)
         row = (last + 1, charge.image, charge.spec, *charge.shape, now(self.database), number, digest)
-        release = None if self.trial else charge.release
         self.database.execute(
             "insert into charges values (?, ?, ?, ?, ?, ?, ?, ?)",
-            (row[0], image, terms, *row[-3:], witness.link(link, row), release),
+            (row[0], image, terms, *row[-3:], witness.link(link, row), charge.release),
         )
         self.database.execute("update images set releases = releases + 1 where id = ?", (image,))
         return charge.release, number

@@ -6,13 +6,11 @@ and returns the same one when asked again: fresh noise would let an adversary av
 people who read it can tell whether a picture they hold was ever released here, and who is in it.
 """
 
-import difflib
 import os
-import re
 import shlex
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +20,6 @@ from typing import Any, NamedTuple, cast
 import platformdirs
 
 from sfumato.base import databases
-from sfumato.base.alike import look
 from sfumato.base.databases import snapshot, transaction
 from sfumato.device.ledger import charging, shares, tables, witness
 from sfumato.device.ledger.budgets import NO_LIMIT, Budget
@@ -31,9 +28,7 @@ from sfumato.device.ledger.shares import Plan, Prepared
 from sfumato.device.ledger.tables import MARKS, DamagedError, person_of, scope_of, service_name
 from sfumato.dp import naming
 from sfumato.dp.naming import Assumption, Naming
-from sfumato.errors import ConfigError, LedgerError, SfumatoError, did_you_mean
-
-_RELEASED = "releases > 0 and id not in (select image from shares)"
+from sfumato.errors import ConfigError, LedgerError, SfumatoError
 
 
 def default_path() -> Path:
@@ -50,10 +45,9 @@ class Pin(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """The contents of a ledger: distinct images, the pictures that they show, releases, budgets, pins."""
+    """The contents of a ledger: distinct images, releases, budgets, pins."""
 
     images: int
-    pictures: int
     releases: int
     specs: dict[str, int]
     budgets: list[tuple[bytes, Budget, float]]  # scope, budget, spent: 0 for every image and every person
@@ -105,7 +99,6 @@ class Ledger(AbstractContextManager["Ledger"]):
                     f"{self.path}: a ledger of version {marks.version}, not {MARKS.version}: use the version "
                     "of sfumato that wrote it, or name another file"
                 )
-            self._trial = bool(self._read("select 1 from settings where key = 'trial'"))
             self._check_copied()
             self._testify()
         except BaseException:
@@ -174,8 +167,6 @@ class Ledger(AbstractContextManager["Ledger"]):
 
     def _check_copied(self) -> None:
         """Check the charges that the witness does not know, or all if something else wrote the file."""
-        if self._trial:
-            return
         with self._errors(), snapshot(self._database):
             known, state = self._compare()
             if known is not None and state.stamp == known.stamp:
@@ -188,8 +179,6 @@ class Ledger(AbstractContextManager["Ledger"]):
 
         It holds the write lock: the slower of two processes cannot set the witness back.
         """
-        if self._trial:
-            return
         with self._errors(), transaction(self._database):
             known, state = self._compare()
             if known is not None and (known.last, known.stamp) == (state.last, state.stamp):
@@ -246,18 +235,11 @@ class Ledger(AbstractContextManager["Ledger"]):
         with self._errors():
             for image in images:
                 release, digest = self._database.execute(query, (image, spec)).fetchone() or (None, None)
-                if not self._trial and tables.digest_of_release(image, release) != digest:
+                if tables.digest_of_release(image, release) != digest:
                     raise DamagedError("damaged (a release was changed)")
                 if release is not None:
                     found[image] = release
         return found
-
-    def find_fingerprinted(self, images: Iterable[bytes]) -> set[bytes]:
-        """Return the images that need no new fingerprint: the ledger has it."""
-        if self.near_copies == "ignore":
-            return set(images)
-        query = "select 1 from images where image = ? and fingerprint is not null"
-        return {image for image in images if self._read(query, image)}
 
     @property
     def near_copies(self) -> NearCopies:
@@ -304,23 +286,6 @@ class Ledger(AbstractContextManager["Ledger"]):
         rows = self._read("select distinct scope from people order by scope")
         return [person_of(scope) for (scope,) in rows]
 
-    def check_person(self, name: str, *, new: bool = False) -> None:
-        """Raise ConfigError with the nearest name unless the ledger knows a person ("" is every person).
-
-        A `new` name is allowed unless it is near a known one and different in more than digits: a slip.
-        """
-        with self._errors():
-            budgets = charging.read_budgets(self._database)
-        known = {*self.people(), *(person_of(scope) for scope, _ in budgets)} - {""}
-        near = difflib.get_close_matches(look(name), known, n=1, cutoff=0.8)
-        if new and (not near or re.sub(r"\d", "", near[0]) == re.sub(r"\d", "", look(name))):
-            return
-        if name and look(name) not in known:
-            raise ConfigError(
-                f"{self.path} knows nobody called {name!r}: {did_you_mean(look(name), known)}. A person is "
-                "known from their first release with --people"
-            )
-
     def namings(
         self, candidates: Sequence[int], *, person: str, assuming: Assumption = "none"
     ) -> list[Naming]:
@@ -362,7 +327,7 @@ class Ledger(AbstractContextManager["Ledger"]):
     def check(self) -> int:
         """Read everything. Returns the number of releases; raises LedgerError if something was changed."""
         with self._errors(), snapshot(self._database):
-            return witness.check_all(self._database, releases=not self._trial)
+            return witness.check_all(self._database)
 
     @property
     def clock(self) -> str:
@@ -372,29 +337,14 @@ class Ledger(AbstractContextManager["Ledger"]):
 
     def summary(self) -> Summary:
         """Summarise the ledger."""
-        pictures = (
-            f"select count(*) from images where {_RELEASED} and not exists (select 1 from copies join images "
-            "as other on other.id = copy where copies.image = images.id and copy < images.id and "
-            "other.releases > 0)"
-        )
+        shown = "select count(*) from images where releases > 0 and id not in (select image from shares)"
         specs = "select spec, count(*) from charges join terms on terms.id = terms group by 1 order by 1"
         spent = partial(charging.sum_by_person, self._database)
         with self._errors(), snapshot(self._database):
-            ((images,),) = self._read(f"select count(*) from images where {_RELEASED}")
-            ((shown,),) = self._read(pictures)
+            ((images,),) = self._read(shown)
             counts = dict(self._read(specs))
             budgets = charging.read_budgets(self._database)
             limits = [(scope, budget, spent(scope, budget)) for (scope, _), budget in budgets.items()]
             rows = self._read("select * from pins order by service, classifier")
         pins = {(service, classifier): Pin(spec, since) for service, classifier, spec, since in rows}
-        return Summary(images, shown, sum(counts.values()), counts, limits, pins)
-
-    def copy_for_trial(self, path: Path) -> None:
-        """Write a copy without releases, which stores none and has no witness: nothing may leave by it."""
-        with self._errors(), snapshot(self._database), tables.begin(path) as copy:
-            for (table,) in self._read("select name from sqlite_master where type = 'table'"):
-                columns = "id, image, terms, time, number, digest, link, null" if table == "charges" else "*"
-                rows = self._database.execute(f"select {columns} from {table}")
-                marks = ", ".join("?" * len(rows.description))
-                copy.executemany(f"insert into {table} values ({marks})", rows)
-            copy.execute("insert into settings values ('trial', '')")
+        return Summary(images, sum(counts.values()), counts, limits, pins)

@@ -20,16 +20,16 @@ from itertools import pairwise, product, starmap
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from sfumato.assess.likeness import SIDE, SLOW, largest_difference, refine, smoothing
 from sfumato.images import Images, Pixels, as_array, check_batch
 from sfumato.protect.pixels import cell_sums
 
-_THUMBNAIL = 16  # cells of a side, to find where a copy may lie; to decide, SIDE
+_THUMBNAIL, _DETAIL = 16, 32  # cells of a side: to find where a copy may lie, and to decide
 _COARSE = _THUMBNAIL**2 // 2  # bytes of the first thumbnail
-_VIEW = _COARSE + SIDE**2 // 2 + 1  # bytes
+_VIEW = _COARSE + _DETAIL**2 // 2 + 1  # bytes
 
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601
 _BASE = 48  # the side to which a picture is reduced at first
+_SLOW = 5 / 32  # variation over more than this share of the side is slow: it is subtracted from thumbnails
 _LEAST_CONTRAST = 1.0  # grey levels, of a thumbnail: flatter ones have no fingerprint
 # A frame: lines with this share within so many grey levels of one; nested frames; lines looked at.
 _OF_A_LINE, _PLAIN, _FRAMES, _LINES = 0.9, 12.0, 4, 256
@@ -70,7 +70,7 @@ def fingerprints(images: Images) -> list[Fingerprint | None]:
             views.append((row, _squares(inner[None])[0], min(inner.shape[1:])))
     squares = np.stack([square for _, square, _ in views])
     thumbnails, contrasts = _thumbnails(squares, _THUMBNAIL)
-    details, _ = _thumbnails(squares, SIDE)
+    details, _ = _thumbnails(squares, _DETAIL)
     found: list[Fingerprint | None] = [None] * len(pixels)
     for number, ((row, _, side), (keys, probes)) in enumerate(zip(views, _index(squares), strict=True)):
         if contrasts[number] >= _LEAST_CONTRAST:
@@ -127,13 +127,22 @@ def _averages(side: int, cell: int, parts: int) -> np.ndarray:
     return np.asarray(overlap.clip(0) / (edges[1:] - edges[:-1]) * parts / side, np.float32)
 
 
+@lru_cache(64)
+def _smoothing(cells: int, sigma: float) -> np.ndarray:
+    """(cells, cells) weights of a Gaussian along a line that is mirrored at both ends."""
+    at = np.arange(cells, dtype=float)
+    mirrored = np.stack([at, -1 - at, 2 * cells - 1 - at])
+    weights = np.exp(-((at[:, None, None] - mirrored) ** 2) / (2 * sigma**2)).sum(1)
+    return np.asarray(weights / weights.sum(1, keepdims=True), np.float32)
+
+
 def _thumbnails(squares: np.ndarray, cells: int) -> tuple[np.ndarray, np.ndarray]:
     """(N, 48, 48) -> (N, cells^2 / 2) uint8, values of 4 bits each, and (N,) the contrast of each square.
 
     Slow variation is subtracted, and the rest is divided by the local contrast: otherwise any two portraits
     before a dark wall would be alike, and a pasted logo would decide everything.
     """
-    shares, level = _averages(_BASE, 1, cells), smoothing(cells, SLOW * cells)
+    shares, level = _averages(_BASE, 1, cells), _smoothing(cells, _SLOW * cells)
     values = shares @ squares @ shares.T
     values -= level @ values @ level.T
     contrasts = values.std((1, 2))
@@ -235,7 +244,7 @@ def _blobs(squares: np.ndarray, side: int, limit: int) -> tuple[np.ndarray, np.n
 
 def _bands(squares: np.ndarray, side: int, sigmas: tuple[float, float]) -> np.ndarray:
     """Squares resized to `side`, the difference of two Gaussians. (N, 48, 48) -> (N, side, side)."""
-    fine, coarse = (smoothing(side, sigma) @ _averages(_BASE, 1, side) for sigma in sigmas)
+    fine, coarse = (_smoothing(side, sigma) @ _averages(_BASE, 1, side) for sigma in sigmas)
     return np.asarray(fine @ squares @ fine.T - coarse @ squares @ coarse.T)
 
 
@@ -259,7 +268,7 @@ def _variants(responses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 # The decision: where one thumbnail may lie in the other.
 
-_STARTS = 2  # the number of shifts to likeness.refine
+_STARTS = 2  # the number of shifts to refine
 # Chosen on every second image of LFW, Caltech-101, CIFAR-10 and CMU; the others are reported
 # (studies/near_copies.py at 2f64c651).
 _LEAST_COARSE = 0.72  # correlation of blurred thumbnails, before refinement
@@ -287,17 +296,17 @@ def _alike(first: bytes, second: bytes) -> bool:
     correlations = (views @ turned.T / np.sqrt(energies + np.float32(1e-6))).ravel()  # (8 S,)
     if correlations.max() < _LEAST_COARSE:
         return False
-    shown, other = (_unpack(bits[_COARSE:-1], SIDE) for bits in (first, second))
-    found = []
+    shown, other = (_unpack(bits[_COARSE:-1], _DETAIL) for bits in (first, second))
+    blurred, found = _BLURRED @ shown @ _BLURRED.T, []
     for start in np.argpartition(-correlations, _STARTS)[:_STARTS]:
         shift, turn = divmod(int(start), len(_TURNS))
         turned = other.ravel()[_DETAIL_TURNS[turn]]
-        rough = refine(shown, turned, _POSES[shift], rough=True)
+        rough = _refine(blurred, _BLURRED @ turned @ _BLURRED.T, _POSES[shift], _ROUGH_STEPS)
         found.append((*rough[:2], turned))
     _, pose, turned = max(found, key=lambda each: each[0])
-    correlation, _, shared = refine(shown, turned, pose)
+    correlation, _, shared = _refine(shown, turned, pose, _STEPS)
     most, *rule = _RULE_OF_SMALL if max(first[-1], second[-1]) < _SMALL else _RULE
-    return correlation >= _LEAST and largest_difference(shared, *rule) <= most
+    return correlation >= _LEAST and _worst(shared, *rule) <= most
 
 
 def _turns(cells: int) -> np.ndarray:
@@ -309,8 +318,8 @@ def _turns(cells: int) -> np.ndarray:
 def _shifts() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scales of one thumbnail in another, 3/4 to 4/3, and shifts down and right.
 
-    Returns (S, 4) their poses, see assess.likeness; (S, 256) the cells under them in 32 x 32, 32 * 32 if
-    outside; and (S, 256) 1 inside, else 0.
+    Returns (S, 4) their poses, see _view; (S, 256) the cells under them in 32 x 32, 32 * 32 if outside; and
+    (S, 256) 1 inside, else 0.
     """
     shifts = []
     for scale in 0.75 ** (np.arange(-4, 5) / 4):
@@ -323,16 +332,16 @@ def _shifts() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     cells = np.arange(_THUMBNAIL, dtype=np.float32) - np.float32(_THUMBNAIL / 2 - 0.5)
     lines = scales[:, :, None] * cells + moves[:, :, None]  # (S, 2, 16)
     lines = np.rint((lines + _THUMBNAIL / 2) * 2 - 0.5).astype(int)
-    within = (lines >= 0) & (lines < SIDE)
+    within = (lines >= 0) & (lines < _DETAIL)
     inside = within[:, 0, :, None] & within[:, 1, None, :]
-    under = np.where(inside, lines[:, 0, :, None] * SIDE + lines[:, 1, None, :], SIDE**2)
+    under = np.where(inside, lines[:, 0, :, None] * _DETAIL + lines[:, 1, None, :], _DETAIL**2)
     return poses, under.reshape(len(shifts), -1), inside.reshape(len(shifts), -1).astype(np.float32)
 
 
-_TURNS, _DETAIL_TURNS = _turns(_THUMBNAIL).reshape(8, -1), _turns(SIDE)
+_TURNS, _DETAIL_TURNS = _turns(_THUMBNAIL).reshape(8, -1), _turns(_DETAIL)
 _POSES, _CELLS, _INSIDE = _shifts()
-_BLUR = smoothing(_THUMBNAIL, 0.8)
-_ENLARGE = (smoothing(SIDE, 1.6) @ np.repeat(np.eye(_THUMBNAIL), 2, axis=0)).astype(np.float32)
+_BLUR = _smoothing(_THUMBNAIL, 0.8)
+_ENLARGE = (_smoothing(_DETAIL, 1.6) @ np.repeat(np.eye(_THUMBNAIL), 2, axis=0)).astype(np.float32)
 
 
 def _unpack(content: bytes, cells: int) -> np.ndarray:
@@ -355,3 +364,90 @@ def _turn(bits: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Blur a thumbnail and apply each turn: (8, 256); and (S, 8) its energy in the cells of each shift."""
     turned = (_BLUR @ _unpack(bits[:_COARSE], _THUMBNAIL) @ _BLUR.T).ravel()[_TURNS]
     return turned, _INSIDE @ (turned * turned).T
+
+
+# The comparison in detail.
+
+_ROUGH_STEPS, _STEPS = 3, 5
+_FARTHEST = np.array([0.08, 0.05, 1.0, 1.0])  # of one step: logarithm of the scale, radians, cells
+_BLURRED = _smoothing(_DETAIL, 1.6)  # of this, larger steps succeed
+_FINE = _smoothing(_DETAIL, 0.7)  # a resized picture has lost finer details
+_MIDDLE = np.float32((_DETAIL - 1) / 2)
+_DOWN, _RIGHT = np.mgrid[:_DETAIL, :_DETAIL].astype(np.float32) - _MIDDLE
+
+
+def _refine(
+    first: np.ndarray, second: np.ndarray, pose: np.ndarray, steps: int
+) -> tuple[float, np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Refine the pose of one (32, 32) image in another by Gauss-Newton steps (Lucas & Kanade 1981).
+
+    Returns the correlation, the pose, and the parts of both that overlap: see _worst.
+    """
+    highest, tried = -1.0, pose
+    for _ in range(steps):
+        view, inside, slopes = _view(first, tried)
+        view, part = _level(view, inside), _level(second * inside, inside)
+        length = np.linalg.norm(view) + 1e-6
+        part *= length / (np.linalg.norm(part) + 1e-6)
+        correlation = float((view * part).sum() / length**2)
+        if correlation <= highest:
+            break
+        highest, shared, pose = correlation, (view, part, inside), tried
+        curvature = slopes @ slopes.T
+        curvature += np.diag(1e-3 * np.diag(curvature) + 1e-6)
+        step = np.linalg.solve(curvature, slopes @ (part - view).ravel())
+        tried = pose + step.clip(-_FARTHEST, _FARTHEST)
+    return highest, pose, shared
+
+
+def _view(values: np.ndarray, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scale, turn and shift a (32, 32) image by a pose, interpolated between its cells.
+
+    A pose is the logarithm of the scale, radians, cells down and right. Returns (32, 32) values, 0 for cells
+    outside; (32, 32) 1 for cells inside, else 0; and (4, 1024) the derivatives of the values by the pose.
+    """
+    scale = np.exp(pose[0])
+    cosine, sine = np.float32(scale * np.cos(pose[1])), np.float32(scale * np.sin(pose[1]))
+    below, beside = cosine * _DOWN + sine * _RIGHT, cosine * _RIGHT - sine * _DOWN
+    at = np.stack([below + np.float32(pose[2]), beside + np.float32(pose[3])]) + _MIDDLE
+    within = (at > -0.6) & (at < _DETAIL - 0.4)
+    inside = (within[0] & within[1]).astype(np.float32)
+    at.clip(0, _DETAIL - 1 - 1e-3, out=at)
+    corners = np.floor(at)
+    down, right = at - corners
+    cell = (corners[0] * _DETAIL + corners[1]).astype(np.intp)
+    flat = values.ravel()
+    upper, lower = flat.take(cell), flat.take(cell + _DETAIL)
+    along_upper, along_lower = flat.take(cell + 1) - upper, flat.take(cell + _DETAIL + 1) - lower
+    upper, lower = upper + along_upper * right, lower + along_lower * right
+    downwards = (lower - upper) * inside
+    sideways = (along_upper * (1 - down) + along_lower * down) * inside
+    turned = downwards * beside - sideways * below
+    slopes = np.stack([downwards * below + sideways * beside, turned, downwards, sideways])
+    return (upper + (lower - upper) * down) * inside, inside, slopes.reshape(4, -1)
+
+
+def _level(values: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    """Remove the slow variation from (32, 32) values inside; set those outside to 0.
+
+    A thumbnail is levelled with its surroundings, which a crop lacks. Levelled again, both lack them.
+    """
+    level = _smoothing(_DETAIL, _SLOW * _DETAIL)
+    slow = (level @ (values * inside) @ level.T) / (level @ inside @ level.T + np.float32(1e-6))
+    return np.asarray((values - slow) * inside)
+
+
+def _worst(shared: tuple[np.ndarray, ...], margin: float, sigma: float, ignored: float) -> float:
+    """Return the largest difference of the cells that count, as a share of that between strangers."""
+    view, part, inside = shared
+    view, part = _FINE @ view @ _FINE.T, _FINE @ part @ _FINE.T
+    for _ in range(int(margin)):
+        wide = np.pad(inside, 1)
+        inside = inside * wide[:-2, 1:-1] * wide[2:, 1:-1] * wide[1:-1, :-2] * wide[1:-1, 2:]
+    if not inside.any():
+        return np.inf
+    view, part, around = view * inside, part * inside, _smoothing(_DETAIL, sigma)
+    usual = ((view * view).sum() + (part * part).sum()) / inside.sum() + np.float32(1e-6)
+    differences = (around @ ((view - part) ** 2) @ around.T) / (around @ inside @ around.T + np.float32(1e-6))
+    apart = np.sort(differences[inside > 0])
+    return float(apart[len(apart) - 1 - int(ignored * len(apart))] / usual)

@@ -1,4 +1,4 @@
-"""Histograms and alarms: what leaves once a period, whatever the images are, see sfumato.dp.naming.period.
+"""Histograms and alarms, which leave once a period, whatever the images are: see sfumato.dp.naming.period.
 
 Answers of a classifier are gathered in the ledger, each image once, and leave as ONE rounded histogram. That
 is a release like any other: charged, stored, and the same bytes when it is asked for again. A transaction
@@ -30,7 +30,7 @@ _BEFORE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What may leave for a classifier of a service in each period: a histogram, or alarms.
+    """The release that a classifier of a service may have in each period: a histogram, or alarms.
 
     Attributes:
         values: the answers that a histogram counts, None for "none of these"; of an alarm its class alone.
@@ -60,7 +60,7 @@ class Plan:
 
 
 class Prepared(NamedTuple):
-    """What is to be sent: its bytes, and its number in the ledger."""
+    """A release to send: its bytes, and its number in the ledger."""
 
     content: bytes
     number: bytes
@@ -69,7 +69,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(database: sqlite3.Connection, plan: Plan, *, person: str | None, option: str) -> Prepared:
-    """Charge what leaves for a plan now, within a transaction; or return what was not confirmed, see above.
+    """Charge the release of a plan within a transaction; or return the last one, if it was not confirmed.
 
     Raises:
         BudgetExceededError: the period has had its own already, or a budget of the person does not hold it.
@@ -92,13 +92,12 @@ def prepare(database: sqlite3.Connection, plan: Plan, *, person: str | None, opt
             f"{plan.classifier}: {len(rows)} answers are gathered, and none of a class that it has: gather "
             "some by `sfumato classify ... --table FILE --gather`"
         )
-    shares = naming.round_shares(given, plan.parts)
-    number, bits = naming.number_histogram(shares), math.log2(plan.outputs)
+    number, bits = naming.number_histogram(naming.round_shares(given, plan.parts)), math.log2(plan.outputs)
     message = Shares(labels=list(plan.values), parts=plan.parts, per=plan.per, histogram=number)
     charge = charging.Charge(
         image=sha256("\n".join((*of, plan.spec, repr(now))).encode()).digest(),
         spec=plan.spec,
-        shape=(1, 1, len(shares)),
+        shape=(1, 1, len(given)),
         guarantee=lambda pixels: None,
         release=message.model_dump_json().encode(),
         name=f"{plan.spec} of {plan.classifier}",

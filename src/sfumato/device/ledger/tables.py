@@ -78,13 +78,11 @@ create table charges (
     unique (image, terms)
 );
 create table gathered (  -- answers of classifiers here, which leave as one histogram: see shares
-    service text not null, classifier text not null, image blob not null, label text,
-    primary key (service, classifier, image)
+    service text, classifier text, image blob, label text, primary key (service, classifier, image)
 );
 create table shares (  -- the charges of histograms and alarms
     image integer primary key references images, service text not null, classifier text not null,
-    most integer not null,  -- alarms of a period; 0 for a histogram
-    sent integer not null  -- 1 once the service has confirmed it
+    most integer not null, sent integer not null  -- see Plan.most; 1 once the service has confirmed it
 );
 """
 

@@ -56,8 +56,8 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
             CORSMiddleware,
             allow_origins=config.allow_origins,
             allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["x-api-key", "content-type"],
-            expose_headers=["Retry-After", "X-Request-Id"],
+            allow_headers=["x-api-key", "content-type", "if-none-match"],
+            expose_headers=["ETag", "Retry-After", "X-Request-Id"],
         )
     if config.web is not None:
         app.mount("/", StaticFiles(directory=config.web, html=True))

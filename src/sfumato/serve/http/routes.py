@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, get_args
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response, Security
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import APIKeyHeader
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, TypeAdapter, ValidationError
@@ -107,6 +107,7 @@ _TOP = TypeAdapter(_Top)
 
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 _RELEASE = {"requestBody": {"required": True, "content": {wire.MEDIA_TYPE: _BYTES}}}
+_SHARES = json_body(messages.Shares)
 _LABELLED = {"requestBody": {"required": True, "content": {labelled.MEDIA_TYPE: _BYTES}}}
 
 
@@ -317,14 +318,7 @@ async def forget_example(key: Writer, service: Serving, classifier: Id, example:
     return await in_thread(lambda: service.store.forget_example(key.tenant, classifier, example, by=key))
 
 
-# How often devices saw each answer in a period, for statistics: see sfumato.dp.naming.period
-
-
-@router.post(
-    "/v1/classifiers/{classifier}/shares/{share}",
-    status_code=204,
-    openapi_extra=json_body(messages.Shares),
-)
+@router.post("/v1/classifiers/{classifier}/shares/{share}", status_code=204, openapi_extra=_SHARES)
 async def share(key: Writer, service: Serving, classifier: Id, share: Id, request: Request) -> None:
     """Keep the histogram of a device's answers in a period, or an alarm, under an id that it drew.
 
@@ -351,12 +345,13 @@ async def answer_table(
     service: Serving,
     classifier: Id,
     request: Request,
+    if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Give the answers to all codes, signed, in which a device looks its own up, so that it sends no query.
 
     For models of codes of at most 16 bits. The format is that of sfumato.wire.tables. The role `read` is
-    enough: queries tell the same, one by one. A table is made once for each version of a classifier, one at a
-    time.
+    enough: queries tell the same, one by one. 304 if the classifier is still as `If-None-Match` says. A table
+    is made once for each version of a classifier, one at a time.
 
     Errors: 404 if you have no such classifier; 409 if it has no class, if its model is not served, or if that
     has no table; 503 if other tables are made now.
@@ -365,11 +360,14 @@ async def answer_table(
     if reason := why_no_table(model):
         raise Problem(409, reason)
     info = await in_thread(service.store.classifier, key.tenant, classifier)
+    tag = f'"{info.version}-{str(model.demand.made_of)[:16]}"'  # of this version, or of an earlier one
+    if if_none_match == tag:
+        return Response(status_code=304)
     with service.room.share() as take:
         table = await service.tables.make(key.tenant, info, model, take, request.is_disconnected)
     if table is None:
         raise Problem(409, "the classifier has no class: enrol examples first")
-    return Response(table.content, media_type=MEDIA_TYPE)
+    return Response(table.content, media_type=MEDIA_TYPE, headers={"etag": tag})
 
 
 # A tenant as a whole: its audit log, and forgetting everything

@@ -338,8 +338,7 @@ class Figures:
         if not all(result.bits for result, _ in seeds):
             return None, None
         bits = join([hits_of_rates(each.bits, of) for each, of in seeds if of], folds=self.folds)
-        pairs = ((each.surest, each.surest_of) for each, _ in seeds)
-        surest = join([Hits(*map(tuple, pair), seeds=1) for pair in pairs], folds=self.folds)
+        surest = join([Hits(each.surest, each.surest_of, seeds=1) for each, _ in seeds], folds=self.folds)
         made = mean_over_people(bits.rates, bits.probes), precision(*surest.of_a_seed)
         return Estimate(*made[0], seeds=1), Estimate(*made[1], seeds=1)
 

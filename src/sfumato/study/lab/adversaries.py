@@ -219,7 +219,6 @@ class Adversaries:
         train: Callable[[], _Network],
         empty: Callable[[dict[str, Tensor]], _Network],
     ) -> _Network:
-        """A network that is trained once, and read from its file into the one that `empty` makes."""
 
         def make(path: Path) -> None:
             network: Any = train()

@@ -192,7 +192,6 @@ class Remembering:
 
 
 def _row_fields(release: Any) -> dict[str, Any]:
-    """The fields of a release that have a row for each image, by name."""
     parts = {field.name: getattr(release, field.name) for field in fields(release)}
     return {name: part for name, part in parts.items() if isinstance(part, (Tensor, np.ndarray))}
 

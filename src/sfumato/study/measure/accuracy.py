@@ -172,7 +172,6 @@ def _check_episodes(lab: Lab, name: str, part: LabelledImages | None, shape: Sha
 
 
 def _meta_training(lab: Lab) -> Facts:
-    """The settings of the study that decide a meta-learned model, besides its protection and seed."""
     config = lab.config.meta
     settings = non_defaults(config)
     if config.private is not None:
@@ -290,7 +289,6 @@ def _serve(enrolled: Embedded, labels: Tensor, asked: Embedded, truth: Tensor, c
 
 
 def _measure_answer(lab: Lab, cell: Cell) -> Facts:
-    """How often the answer is right: over episodes with received prototypes, or over test images."""
     if lab.config.episodic:
         model = train_few_shot(lab, "none", cell.seed, "clean")
         clear = Cell(cell.kind, "none", cell.seed)

@@ -129,7 +129,6 @@ def _believe(guesses: Sequence[Guesses], truth: Tensor) -> Facts:
 
 
 def _verify(compared: Compared, truth: Tensor) -> Facts:
-    """How well they tell whether a gallery photograph and a probe show the same person, in the best way."""
     names, judged = compared.names, []
     rows = torch.arange(len(truth))[:: max(1, len(names) * len(truth) // _PAIRS)]
     same = (truth[rows, None] == names).flatten()

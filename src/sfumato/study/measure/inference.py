@@ -176,7 +176,6 @@ def _measure_labels(lab: Lab, cell: Cell) -> Facts:
 
 
 def _halves(codes: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Rows of each half of the images of each class; None if no class has two."""
     first, second = [], []
     for code in codes.unique():
         rows = (codes == code).nonzero().flatten()

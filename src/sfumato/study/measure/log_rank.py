@@ -157,7 +157,6 @@ def _settings(lab: Lab, cell: Cell) -> Facts:
 
 
 def _measure(lab: Lab, cell: Cell) -> Facts:
-    """Ranks the people on test images, and asks the feature's classifier for the target."""
     task, protection = lab.config.task, parse(lab.protection(cell).spec, takes=_TAKES)
     gallery, probes, copies = _settings(lab, cell)["known"]
     known = RankConfig(known=gallery, asked=probes, least=min(4, gallery), copies=copies, seed=cell.seed)

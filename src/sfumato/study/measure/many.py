@@ -93,7 +93,6 @@ def _with_pictures(people: LabelledImages, sensitive: str, releases: int) -> Lab
 
 
 def _able(data: LabelledImages, sensitive: str) -> LabelledImages:
-    """The images of people who are in two scenes or more; all if no copies are known."""
     if "original" not in data.labels:
         return data
     able = sets.in_two_scenes(data.label(sensitive).codes, data.label("original").codes)

@@ -270,10 +270,9 @@ class Proved(Model):
 
     @property
     def bits(self) -> float | None:
-        """The most bits of identity of one release, by proof, among a million people and fewer.
+        """The most bits of identity of one release, by proof: log2 F, if naming is at most F times a guess.
 
-        At most log2 F of them, if naming is at most F times a guess: mutual information is no more than the
-        maximal leakage (Issa, Wagner & Kamath 2020). F is largest for the most people, as bounds are concave.
+        Mutual information is at most the maximal leakage (Issa, Wagner & Kamath 2020). F grows with N.
         """
         proved = [each for each in self.naming if each.candidates == CANDIDATES[-1] and each.at_most < 1]
         ends = [math.log2(each.candidates * each.at_most) for each in proved]

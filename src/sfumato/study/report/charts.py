@@ -85,7 +85,6 @@ def _source(figure: Any) -> str:
 
 
 def _mark(look: Look) -> dict[str, Any]:
-    """The drawing of a mark; its uncoloured parts are white, so that no line shows through."""
     return {
         "marker": look.marker,
         "markersize": 9 if look.marker == "*" else 6.5,
@@ -98,7 +97,6 @@ def _mark(look: Look) -> dict[str, Any]:
 
 
 def _errors(axes: Any, points: Iterable[tuple[Any, Estimate]], look: Look, *, line: bool = False) -> None:
-    """Points with the intervals of their numbers, along both axes if both are estimates."""
     xs, ys = zip(*points, strict=True)
     both = isinstance(xs[0], Estimate)
 

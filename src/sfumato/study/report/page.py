@@ -115,7 +115,6 @@ def _environment() -> Any:
 
 
 def _many(results: Results) -> Table | None:
-    """How naming grows with the number of releases of the recommended setting; None without one."""
     advice = results.advice
     curve = advice.setting and results.curves.get(advice.setting.protection)
     points = [point for point in curve.points if point.releases in SAID] if curve else []

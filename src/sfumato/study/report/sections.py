@@ -43,21 +43,18 @@ def frontier(results: Results) -> Section:
         }
         return Value(setting.protection, badges=tuple(badge for badge, has in badges.items() if has))
 
-    risks = [
+    of_secret = [
         Column("strongest re-identification", lambda each: show_estimate(each.risk and each.risk.top1)),
         Column("right of the surest 1%", lambda each: show_estimate(each.risk and each.risk.surest)),
         Column("bits of identity", lambda each: show_estimate(each.bits, bits=True)),
         Column("releases until one in a million", lambda each: each.until_one_in_a_million),
-    ]
-    words = [
         text_column("adversary", lambda each: each.risk and ATTACKS[each.risk.attack].short),
         text_column("classifier", lambda each: each.risk and classifier_in_words(each.risk.classifier)),
     ]
     columns = [
         Column("best accuracy", lambda each: show_estimate(each.accuracy)),
-        *(risks if secret else ()),
         text_column("learner", lambda each: each.learner),
-        *(words if secret else ()),
+        *(of_secret if secret else ()),
     ]
     looks = charts.looks(study)
     families = [(family.legend, looks[family.name]) for family in charts.families(study)]
