@@ -8,13 +8,13 @@ import pytest
 import synthetic
 from tests.attack import test_student as stripes
 
+from sfumato.assess.hits import Hits
 from sfumato.attack.ensemble import by_student
 from sfumato.base.proportions import wilson
 from sfumato.study import vocabulary
 from sfumato.study.choose import recommend
 from sfumato.study.choose.figures import Estimate, mandatory_attacks
 from sfumato.study.choose.results import Results
-from sfumato.study.hits import Hits
 from sfumato.study.records import Record
 
 STATIC, ADAPTIVE, DENOISED = "reidentify-static", "reidentify-adaptive", "reidentify-denoised"

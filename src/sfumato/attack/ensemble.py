@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sfumato.attack import plda, reidentify
 from sfumato.attack.reidentify import Guesses, Recogniser, Recognisers, StudentConfig
@@ -189,24 +189,18 @@ def by_images(
 
 
 def by_student(
-    gallery: Gallery,
-    recognisers: Recognisers,
-    teacher: Recogniser,
-    config: StudentConfig,
-    *,
-    encoder: nn.Module | None = None,
+    gallery: Gallery, recognisers: Recognisers, teacher: Recogniser, config: StudentConfig, **how: Any
 ) -> Compared:
     """Compare releases with released photographs, by a network taught to see a face through the protection.
 
-    It learns from other people's photographs, see Recognisers.teach, by `encoder`; None for the teacher's.
+    It learns from other people's photographs; for `how` see Recognisers.teach.
     """
 
     def seen(number: int) -> Tensor:
         images: Tensor = gallery.release(gallery.others, OTHERS, _TAUGHT + number).images()
         return images
 
-    how: dict[str, Any] = {"encoder": encoder, "mirrored": gallery.mirrored}
-    student = recognisers.teach(config, gallery.seed, teacher, seen, **how)
+    student = recognisers.teach(config, gallery.seed, teacher, seen, mirrored=gallery.mirrored, **how)
     known, names, weight = _known(gallery, lambda release: release.images(), recognisers.config.copies)
     pair = [
         student.embed(recognisers.frame(images), mirrored=gallery.mirrored)

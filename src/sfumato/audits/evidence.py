@@ -13,6 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple, get_args
 
+from sfumato.assess.hits import join
 from sfumato.audits.findings import Finding, Kind, Report, Risk, Table, Verdict, interval
 from sfumato.base.proportions import over_people
 from sfumato.dp.guarantee import round_up
@@ -21,7 +22,6 @@ from sfumato.protect.naming import bound_naming
 from sfumato.study.choose.figures import Estimate, cell_name, estimate_of, learner_in_words, percent
 from sfumato.study.choose.recommend import as_protection, describe_proof, what_leaves
 from sfumato.study.choose.results import Results
-from sfumato.study.hits import join
 from sfumato.study.measure.results import Proved
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import ATTACKS

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sfumato import protect
+from sfumato.assess.hits import Hits
 from sfumato.assess.recognition import chance
 from sfumato.attack import ensemble
 from sfumato.attack.ensemble import Compared, Gallery, choose, standardise
@@ -27,7 +28,6 @@ from sfumato.images import as_array, digest
 from sfumato.protect.release import IMAGES, KINDS, Release
 from sfumato.protect.spec import portable
 from sfumato.study.choose.figures import classifier_in_words, estimate_of
-from sfumato.study.hits import Hits
 from sfumato.study.lab.adversaries import first_network
 from sfumato.study.measure.attack import readings, score
 from sfumato.study.vocabulary import ATTACKS, RECOGNISER, STUDENT, VALUES, AttackWords, release_kind

@@ -151,10 +151,8 @@ def encode_files(release: Any, config: FolderConfig, *, made_of: str | None) -> 
 
 def fill(png: bytes) -> bytes:
     """Fill a PNG, by a chunk that readers skip, up to 2 or 3 times a power of two: sizes tell little then."""
-    least = len(png) + 12
-    chunk = b"paDd" + bytes(-least % (1 << (least.bit_length() - 2)))
-    ends = [number.to_bytes(4) for number in (len(chunk) - 4, zlib.crc32(chunk))]
-    return png[:-12] + ends[0] + chunk + ends[1] + png[-12:]  # before the last chunk
+    chunk = b"paDd" + bytes(-(len(png) + 12) % (1 << ((len(png) + 12).bit_length() - 2)))
+    return png[:-12] + (len(chunk) - 4).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4) + png[-12:]
 
 
 _Listed = Iterable[tuple[str, Outcome, Callable[[], bytes]]]  # name, file, reader

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from sfumato.assess.hits import Hits, Means, hits_of, join
 from sfumato.assess.identity import mean_over_people, precision
 from sfumato.base.proportions import wilson
-from sfumato.study.hits import Hits, Means, hits_of, join
 from sfumato.study.measure.results import RESULTS, Proved
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import (

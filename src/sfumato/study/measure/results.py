@@ -7,7 +7,7 @@ from typing import Annotated
 import pydantic
 from pydantic import Field
 
-from sfumato.study.hits import Hits, Means
+from sfumato.assess.hits import Hits, Means
 from sfumato.study.vocabulary import MEASURES
 
 CANDIDATES = (100, 1_000, 10_000, 1_000_000)  # equally likely people, besides those on the test images

@@ -12,11 +12,11 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
+from sfumato.assess.hits import join
 from sfumato.base.proportions import wilson
 from sfumato.study import vocabulary
 from sfumato.study.choose.figures import Setting, classifier_in_words, estimate_of, percent
 from sfumato.study.choose.results import Results
-from sfumato.study.hits import join
 from sfumato.study.report import charts
 from sfumato.study.report.tables import Column, Section, Value, settings_table, show_estimate, text_column
 from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTIONS, VIEWS, Look, MeasureWords
