@@ -220,7 +220,8 @@ def train_recogniser(
         naming = functional.cross_entropy(_COSINE_SCALE * cosines, wanted, label_smoothing=0.1)
         if like is None:
             return naming
-        return naming - _LIKE_CLEAR * (embedded * like[to_device(rows, like.device)]).sum(1).mean()
+        alike: Tensor = (embedded * like[to_device(rows, like.device)]).sum(1).mean()
+        return naming - _LIKE_CLEAR * alike
 
     recogniser.trained = train(
         loss,

@@ -173,7 +173,7 @@ class Remembering:
 
         rows = self._remember(images, release_each)
         parts = {name: [getattr(row, name) for row in rows] for name in _row_fields(rows[0])}
-        join = {True: torch.cat, False: np.concatenate}
+        join: dict[bool, Any] = {True: torch.cat, False: np.concatenate}
         return replace(rows[0], **{name: join[isinstance(of[0], Tensor)](of) for name, of in parts.items()})
 
     def _remember(self, images: Tensor, make: Callable[[Tensor], list[Any]]) -> list[Any]:
