@@ -19,13 +19,13 @@ import torch
 from timing import record, short, write
 from torch import Tensor
 
-from sfumato.attack import reidentify, undo
+from sfumato.attack import invert as invert_features
+from sfumato.attack import reidentify
 from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, invert
 from sfumato.attack.victim import ThreatModel, share
 from sfumato.base import memory
 from sfumato.base.hardware import resolve
 from sfumato.data.labelled import Label, LabelledImages
-from sfumato.dp.mechanisms import seeded_noise
 from sfumato.learn import adversarial_mask, classifier, code, few_shot, meta, private_feature
 from sfumato.networks import LeNet
 from sfumato.protect import parse
@@ -101,18 +101,10 @@ def train_recogniser(device: torch.device, precision: str, done: Done) -> None:
     reidentify.train_recogniser(lambda _: data.images, codes, config, progress=done, device=device)
 
 
-def train_restorer(device: torch.device, precision: str, done: Done) -> None:
-    def seen(images: Tensor, step: int) -> Tensor:
-        return parse("dp-pix:cell=4,epsilon=3").release(images, seeded_noise(step)).images()
-
-    config = undo.RestorationConfig(steps=FOREVER)
-    undo.train_restorer(noise().images, seen, config, progress=done, device=device)
-
-
 def train_inverter(device: torch.device, precision: str, done: Done) -> None:
     features = torch.randn(IMAGES, 32, generator=torch.Generator().manual_seed(0))
-    config = undo.InversionConfig(steps=FOREVER)
-    undo.train_inverter(features, noise().images, config, progress=done, device=device)
+    config = invert_features.InversionConfig(steps=FOREVER)
+    invert_features.train_inverter(features, noise().images, config, progress=done, device=device)
 
 
 def invert_gradients(device: torch.device, precision: str, done: Done) -> None:
@@ -141,7 +133,6 @@ JOBS: dict[str, Callable[[torch.device, str, Done], None]] = {
     "code": train_code,
     "meta": train_meta,
     "recogniser": train_recogniser,
-    "restorer": train_restorer,
     "feature inversion": train_inverter,
     "gradient inversion": invert_gradients,
     "service, 32 queries": serve,

@@ -1,13 +1,23 @@
 """All adversaries on one gallery: one, or a sum of several, chosen by people whom they do not name."""
 
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 
-from sfumato.attack.ensemble import GALLERY, PROBES, Gallery, by_sets, by_values, choose, standardise
-from sfumato.attack.reidentify import Guesses
+from sfumato.attack.ensemble import (
+    GALLERY,
+    PROBES,
+    Compared,
+    Gallery,
+    by_sets,
+    by_values,
+    choose,
+    standardise,
+)
+from sfumato.attack.reidentify import Guesses, split_gallery
 from sfumato.attack.sets import by_table
 
 
@@ -140,3 +150,67 @@ def test_a_table_of_few_outputs_counts_eight_releases_of_each_photograph():
     assert made.table.right.tolist() == expected.right.tolist()
     assert [each.classifier for each in made.guesses].index("table") == len(made.guesses) - 1
     assert torch.equal(made.guesses[-1].similarities, torch.from_numpy(expected.log_posteriors[0]))
+
+
+# Mirror images
+
+
+@dataclass(frozen=True)
+class Flat:
+    """A release of numbers."""
+
+    values: Tensor
+
+    def vectors(self) -> Tensor:
+        return self.values
+
+
+def profiles(*, turned: bool) -> tuple[Gallery, Tensor]:
+    """Photographs of people, (N, 1, 8, 12): turned to either side at random, or each to the right alone."""
+    draw = torch.Generator().manual_seed(0)
+    faces = 30 * torch.randn(100, 1, 8, 12, generator=draw)
+    if not turned:
+        faces[1::2] = faces[::2].flip(3)  # the mirror image of each person is another person
+    codes = torch.arange(100).repeat_interleave(4)
+    images = 128 + faces[codes] + 45 * torch.randn(400, 1, 8, 12, generator=draw)
+    if turned:
+        left = torch.rand(400, generator=draw) < 0.5
+        images[left] = images[left].flip(3)
+    images, people = images.clamp(0, 255).to(torch.uint8), codes >= 60
+    known, probes = split_gallery(codes[people], known=2, probes=2, seed=0)
+    gallery = Gallery(
+        known=images[people][known],
+        names=codes[people][known],
+        asked=images[people][probes],
+        others=images[~people],
+        of_others=codes[~people],
+        release=lambda clear, stream, number: Flat(clear.flatten(1).float()),
+        noisy=False,
+        images=True,
+        mirrored=True,
+    )
+    return gallery, codes[people][probes]
+
+
+def by_vectors_of(gallery: Gallery) -> Compared:
+    return by_values(gallery, lambda _: {"": Flat.vectors}, copies=1)
+
+
+def by_plda(compared: Compared, truth: Tensor) -> float:
+    (plda,) = [each for each in compared.guesses if each.classifier == "plda"]
+    return (plda.identities[plda.similarities.argmax(1)] == truth).double().mean().item()
+
+
+def test_mirror_images_help_to_name_people_who_turn_to_either_side():
+    gallery, truth = profiles(turned=True)
+    tried = by_vectors_of(gallery)
+    assert tried.reading == "mirror images too"
+    assert by_plda(tried, truth) > by_plda(by_vectors_of(replace(gallery, mirrored=False)), truth) + 0.1
+
+
+def test_mirror_images_that_help_to_name_nobody_else_are_not_used():
+    gallery, _ = profiles(turned=False)
+    tried, plain = by_vectors_of(gallery), by_vectors_of(replace(gallery, mirrored=False))
+    assert tried.reading == ""
+    for one, other in zip(tried.guesses, plain.guesses, strict=True):
+        assert torch.equal(one.similarities, other.similarities)

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from sfumato.attack import gradient_inversion, undo
+from sfumato.attack import gradient_inversion, invert
 from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.attack.updates import LocalTraining, Noise
 from sfumato.attack.victim import ThreatModel
@@ -40,10 +40,11 @@ face = partial(AdversaryConfig, recogniser="mobile-face-net", **FILES)
         (trained, {"rate": 0.0}, "rate=0.0: above 0"),
         (trained, {"batch": 3}, "batch=3: a step sees 1 to 2 images"),
         (Noise, {"noise_multiplier": 0, "clipping_norm": 1.0}, "noise_multiplier=0: above 0"),
-        (undo.RestorationConfig, {"network": "unett"}, "did you mean 'unet'"),
-        (undo.RestorationConfig, {"steps": 0}, "steps=0: at least 1"),
-        (undo.InversionConfig, {"learning_rate": math.inf}, "learning_rate=inf: above 0"),
-        *((undo.InversionConfig, {each: 0}, f"{each}=0: at least 1") for each in ("steps", "batch", "width")),
+        (invert.InversionConfig, {"learning_rate": math.inf}, "learning_rate=inf: above 0"),
+        *(
+            (invert.InversionConfig, {each: 0}, f"{each}=0: at least 1")
+            for each in ("steps", "batch", "width")
+        ),
         (AdversaryConfig, {"recogniser": "mobile-facenet"}, "did you mean 'mobile-face-net'"),
         (AdversaryConfig, {"steps": 0}, "steps=0: at least 1"),
         (AdversaryConfig, {"adaptive_steps": -1}, "adaptive_steps=-1: at least 0"),

@@ -18,7 +18,7 @@ from sfumato.audits.folder.pictures import Listed, list_files, read_all
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import DataError
 
-TINY = NamingConfig(size=32, steps=2, adaptive_steps=1, restoration_steps=1)
+TINY = NamingConfig(size=32, steps=2, adaptive_steps=1, student_steps=1)
 
 
 @pytest.fixture(scope="module")

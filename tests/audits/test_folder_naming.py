@@ -15,7 +15,7 @@ from sfumato.learn import code
 from sfumato.learn.code import CodeConfig
 from sfumato.wire import encode
 
-TINY = NamingConfig(size=32, steps=4, adaptive_steps=2, restoration_steps=2, releases=(1, 3, 50))
+TINY = NamingConfig(size=32, steps=4, adaptive_steps=2, student_steps=2, releases=(1, 3, 50))
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +58,7 @@ def test_adversaries_who_know_the_protection_are_added_to_those_who_do_not(named
     assert ways == {
         "static adversary by conv4",
         "adaptive adversary by conv4",
-        "static adversary on images that they restored by conv4",
-        "adaptive adversary on images that they restored by conv4",
+        "adaptive adversary whose network learned to see through it by conv4",
         "adaptive adversary on the values that travelled",
         "all of them together",
     }

@@ -29,7 +29,7 @@ from sfumato import images
 from sfumato.base.engines import EngineConfig
 from sfumato.base.files import PART
 from sfumato.device.jobs.folder import FolderConfig, Outcome, protect_folder
-from sfumato.device.jobs.worker import NOBODY, PAGES
+from sfumato.device.jobs.worker import NOBODY, PAGES, fill
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.device.storage import Storage
@@ -854,3 +854,23 @@ def test_a_killed_run_goes_on_and_nothing_is_lost_or_spent_twice(place: Place):
     assert {entry["file"]: entry["sha256"] for entry in place.manifest()["outputs"]} == {
         name: hashlib.sha256(content).hexdigest() for name, content in outputs.items()
     }
+
+
+def test_sizes_of_png_files_fall_in_buckets_and_readers_see_the_same_pixels(place: Place):
+    """Two sizes in each octave: a size alone says which of them, and no more."""
+    for number in range(4):
+        place.picture(f"{number}.png", number)
+    place.run()
+    sizes = {len(content) for content in place.outputs().values()}
+    assert sizes
+    assert all(size in (2 << (size.bit_length() - 2), 3 << (size.bit_length() - 2)) for size in sizes)
+    draw = np.random.default_rng(0)
+    for side in (1, 2, 7, 30, 31, 32, 90):
+        image = draw.integers(0, 256, (3, side, side), np.uint8)
+        plain = images.encode(image)
+        filled = fill(plain)
+        assert np.array_equal(images.read_array(filled), image)
+        assert len(plain) < len(filled) <= 1.5 * (len(plain) + 12)
+        assert filled.count(b"IEND") == plain.count(b"IEND") == 1
+        with Image.open(io.BytesIO(filled)) as opened:
+            opened.verify()  # checksums of all chunks

@@ -15,11 +15,12 @@ from PIL import Image
 from sfumato.learn.meta import MetaConfig
 from sfumato.study import cells as kinds
 from sfumato.study import grid
+from sfumato.study.cells import Cell
 from sfumato.study.choose.results import Results
 from sfumato.study.measure import looks
 from sfumato.study.measure.results import CANDIDATES
 from sfumato.study.records import Record, parse
-from sfumato.study.vocabulary import IMAGES, release_kind
+from sfumato.study.vocabulary import IMAGES, VIEWS, release_kind
 
 # How much of the picture each setting hides, from 0 to 1: of the task, of the secret from a static
 # adversary, and from an adaptive one. No claim is made that real numbers look like this.
@@ -80,7 +81,7 @@ def study(*, log_rank: bool = False, reconstructions: Sequence[str] = (), **chan
         },
         "protections": list(PIXELS),
         "learners": ["clean", "protected", "denoised"],
-        "attacks": [f"reidentify-{name}" for name in ("static", "adaptive", "restored-adaptive", "values")],
+        "attacks": [f"reidentify-{name}" for name in ("static", "adaptive", "student", "values")],
         "measures": ["ssim", "psnr", "mse"],
         "recommend": {"reidentification_at_most": 0.1},
         "seeds": [0],
@@ -99,15 +100,27 @@ def study(*, log_rank: bool = False, reconstructions: Sequence[str] = (), **chan
         log_rank=log_rank,
         reconstructions=list(reconstructions),
         meta=MetaConfig(way=5, shot=5),  # those of grid.Task
-        **{key: made[key] for key in ("protections", "learners", "attacks", "seeds")},
+        attacks=[name for name in made["attacks"] if grid.ATTACKS[name].method is not None],
+        **{key: made[key] for key in ("protections", "learners", "seeds")},
     )
     shown = [cell for spec in config.specs for cell in looks.list_examples(config, spec)]
+    shown += [cell for spec in config.specs for cell in _of_left(made, spec)]
     cells = [cell for cell in [*kinds.cells(config), *shown] if cell.kind not in LEFT_OUT]
     return {**made, "cells": [_listed(cell.kind, cell.coordinates) for cell in cells]}
 
 
+def _of_left(made: dict[str, Any], spec: str) -> list[Cell]:
+    """The cells that kept records have of adversaries who left: attacks, and the view that they had."""
+    left = [grid.ATTACKS[name] for name in made["attacks"] if grid.ATTACKS[name].method is None]
+    taken = [each for each in left if release_kind(spec) in VIEWS[each.view].releases and spec != "none"]
+    fitting = [each for each in taken if each.adaptive or release_kind(spec) in IMAGES]
+    views = [("similarity", ("view", view)) for view in dict.fromkeys(each.view for each in fitting)]
+    cells = [*(("attack", ("attack", each.name)) for each in fitting), *views]
+    return [Cell(kind, spec, seed, (which,)) for kind, which in cells for seed in made["seeds"]]
+
+
 def full_study(**changes: Any) -> dict[str, Any]:
-    """study.json of a run with all adversaries, with a face network."""
+    """study.json of a run with all adversaries, also those who left, with a face network."""
     task = {**study()["task"], "other_shots": [1], "classes": None}
     adversary = {"recogniser": "mobile-face-net", "steps": 0, "known": 20, "probes": 10, "copies": 4}
     return study(**{"task": task, "attacks": list(grid.ATTACKS), "adversary": adversary, **changes})
@@ -404,13 +417,11 @@ def _pictures(of: dict[str, Any], protection: str, seed: int) -> dict[str, Any]:
     hidden = HIDDEN[protection][1]
     clear = protection == "none"
     denoised = not clear and "denoised" in of["learners"]
-    restored = not clear and any("restored" in name and "adaptive" not in name for name in of["attacks"])
-    shown = {"original": 0.0, "released": hidden, "denoised": hidden / 2, "restored": hidden / 3}
+    shown = {"original": 0.0, "released": hidden, "denoised": hidden / 2}
     result: dict[str, Any] = {
         view: [_face(number, share) for number in range(3)] for view, share in shown.items()
     }
     result |= {} if denoised else {"denoised": None}
-    result |= {} if restored else {"restored": None}
     return record("pictures", protection, result, seed=seed)
 
 

@@ -32,8 +32,7 @@ ANSWERS = {
     ),
     "What is proved": ("What is proved of it is not recorded.",),
     "What is not shown": (
-        "Adversaries of this library that were not tried on it: reidentify-restored, reidentify-sorted, "
-        "reidentify-fused.",
+        "Adversaries of this library that were not tried on it: reidentify-sorted, reidentify-fused.",
         "An adversary whom nobody has thought of yet may find more, up to what is proved.",
     ),
 }

@@ -27,6 +27,7 @@ from sfumato.study import grid, vocabulary
 
 MINIMAL = "data: faces\nprotections: ['blur:radius=1,3']\n"
 STUDIES = Path(__file__).parents[2] / "studies"
+RUN = [name for name, attack in grid.ATTACKS.items() if attack.method is not None]  # the others left
 
 
 # Reading a file
@@ -405,11 +406,11 @@ def test_the_cells_of_a_whole_study_are_as_many_as_its_parts():
         ("accuracy", True): 3 * 1,  # the clean learner
         ("accuracy", False): 3 * 2 * 3,  # clean, protected, denoised
         ("attack", True): 3 * 1,  # static
-        # Static, adaptive, on restored images, on values, static behind the denoiser, and all fused.
-        ("attack", False): 3 * 2 * 6,
+        # Static, adaptive, on values, static behind the denoiser, and all fused.
+        ("attack", False): 3 * 2 * 5,
         ("many", False): 3 * 2,
         ("similarity", True): 3 * 1,
-        ("similarity", False): 3 * 2 * 3,  # released, denoised, restored
+        ("similarity", False): 3 * 2 * 2,  # released, denoised
         ("pictures", True): 3,
         ("pictures", False): 3 * 2,
         ("proved", True): 1,  # the same with every seed
@@ -435,8 +436,8 @@ def test_a_study_of_nothing_but_accuracy_has_one_cell_a_protection_and_learner()
         (["reidentify-static"], ["denoised"], ["reidentify-static", "reidentify-denoised"]),
         (["reidentify-denoised-adaptive"], ["denoised"], ["reidentify-denoised-adaptive"]),
         (["reidentify-denoised-adaptive"], ["protected"], []),
-        (["reidentify-restored-adaptive"], ["protected"], ["reidentify-restored-adaptive"]),
-        (list(grid.ATTACKS), ["denoised"], [name for name in grid.ATTACKS if name != "reidentify-shape"]),
+        (["reidentify-student"], ["protected"], ["reidentify-student"]),
+        (RUN, ["denoised"], [name for name in RUN if name != "reidentify-shape"]),
         ([], ["denoised"], []),
     ],
 )
@@ -447,14 +448,16 @@ def test_the_denoiser_arms_the_static_adversary_where_both_are_studied(attacks, 
     assert cells_of(config, "attack") == [*clear, *(("block", name) for name in expected)]
 
 
-def test_what_is_restored_is_measured_where_somebody_restores():
-    def views(*attacks: str) -> list[tuple[str, str]]:
-        config = study("block", attacks=list(attacks), task={"sensitive": "identity"})
-        return cells_of(config, "similarity")
+def test_a_student_trains_by_default_on_an_accelerator_alone(monkeypatch: pytest.MonkeyPatch):
+    assert "reidentify-student" not in study("block").attacks
+    monkeypatch.setattr(grid, "device_named", lambda name: torch.device("cuda"))
+    assert [*study("block").attacks][-3:] == ["reidentify-student", "reidentify-values", "reidentify-fused"]
+    assert study("block", attacks=["reidentify-values"]).attacks == ["reidentify-values"]
 
-    plain = [("none", "released"), ("block", "released"), ("block", "denoised")]
-    assert views("reidentify-adaptive") == plain
-    assert views("reidentify-restored-adaptive") == [*plain, ("block", "restored")]
+
+def test_an_adversary_who_left_stands_in_kept_records_alone():
+    with pytest.raises(ConfigError, match="reidentify-restored-adaptive left: use reidentify-student"):
+        study("block", attacks=["reidentify-restored-adaptive"])
 
 
 def test_every_cell_is_there_once_seed_by_seed_and_accuracy_before_what_shows_the_same_model():

@@ -223,8 +223,7 @@ def test_every_training_of_a_study_is_told_the_device():
             if isinstance(node, ast.Call) and re.search(r"\.(pre)?train$", name := ast.unparse(node.func)):
                 told[name] = re.search(r"\bhow\b", ast.unparse([*node.args, *node.keywords][-1])) is not None
     assert {name for name in told if told[name]} >= {
-        *("method.train", "adversarial_mask.train", "private_feature.train", "code.train", "code.pretrain"),
-        "undo.train",
+        *("method.train", "adversarial_mask.train", "private_feature.train", "code.train", "code.pretrain")
     }
     # Those of textbook classifiers; and a recipe and recognisers, which have it already.
     without = {"of_vectors.train", "recipe.train", "self.recognisers.train"}
@@ -255,16 +254,19 @@ def test_the_networks_of_adversaries_are_on_the_device_made_or_read_again(tmp_pa
         return move(self, *args, **kwargs)
 
     monkeypatch.setattr(nn.Module, "to", recorded)
-    specs = ["blur:radius=1", "code:numbers=4"]
     codes = {"start": "random", "way": 3, "shot": 2, "queries": 2, "epochs": 1, "episodes_per_epoch": 2}
-    settings = {**SETTINGS, "protections": specs, "codes": codes, "inversion": {"steps": 2, "batch": 4}}
+    settings = {
+        **SETTINGS,
+        "protections": ["code:numbers=4"],
+        "codes": codes,
+        "inversion": {"steps": 2, "batch": 4},
+    }
     for _ in ("made", "read"):
         there.clear()
         lab = Lab(grid.parse(settings), cartoons(), tmp_path, Progress())
         lab.adversaries.static(0)
-        for spec in specs:
-            lab.adversaries.undoer(Cell("attack", spec, 0))
-        assert there >= {"Recogniser", "Restorer", "Inverter"}
+        lab.adversaries.inverter(Cell("attack", "code:numbers=4", 0))
+        assert there >= {"Recogniser", "Inverter"}
 
 
 def test_the_precision_is_that_of_the_device_which_trains(monkeypatch: pytest.MonkeyPatch):

@@ -57,7 +57,7 @@ def test_noisy_releases_tell_more_the_more_there_are(tmp_path: Path):
     assert [point.releases for point in result.points] == [1, 3, 10]
     assert shares == sorted(shares)
     assert shares[0] > 2 / result.panel
-    assert (result.panel, result.able, result.enough[100], result.stopped) == (20, 40, 0, False)
+    assert (result.panel, result.able, result.enough[100]) == (20, 40, 0)
     assert (result.known, result.others) == (12, 40)
     bits = [sum(point.bits) / len(point.bits) for point in result.points]
     assert 0 < bits[0] < bits[1] < bits[2] <= np.log2(20)
@@ -72,18 +72,29 @@ def test_black_images_name_nobody(tmp_path: Path):
         assert sum(point.surest) / sum(point.surest_of) == pytest.approx(1 / result.panel, abs=1e-3)
 
 
-def test_further_pictures_are_looked_at_unless_those_of_the_test_name_too_many(tmp_path: Path):
-    loaded = portraits(120, 12)
+def test_numbers_that_few_have_pictures_for_are_measured_on_them_and_by_further_pictures(tmp_path: Path):
+    loaded = portraits(120, 24)
     test = loaded.splits["test"]
     few = torch.isin(torch.arange(len(loaded)), test) & (torch.arange(len(loaded)) % 2 == 0)
     splits = {**loaded.splits, "test": test[few[test]], "further": test[~few[test]]}
     made = lab(tmp_path, replace(loaded, splits=splits))
-    pixels = many.MANY.measure(made, Cell("many", "pixelize:cell=4", 0))
-    assert pixels["stopped"]
-    assert pixels["pictures"] == 6
-    black = many.MANY.measure(made, Cell("many", "block:share=1", 0))
-    assert not black["stopped"]
-    assert black["pictures"] == 12
+    result = results.Many.model_validate(many.MANY.measure(made, Cell("many", "pixelize:cell=4", 0)))
+    assert result.pictures == 12  # of the test
+    assert [(point.releases, point.panel) for point in result.points] == [(1, None), (3, None), (10, 20)]
+    few = many._with_pictures(made.adversaries.further, "identity", 10)
+    assert len(few) == 24 * 40
+    codes = few.label("identity").codes
+    of_each = [(codes == code).nonzero()[:, 0] for code in codes.unique()]
+    less = few.rows(torch.cat([rows[:14] if number < 10 else rows for number, rows in enumerate(of_each)]))
+    assert len(many._with_pictures(less, "identity", 10)) == 24 * 30  # 15 pictures for 10 releases
+
+
+def test_numbers_of_releases_that_fewer_people_have_state_the_guessing_among_these():
+    points = curve(BLUR, {1: RARELY, 10: RARELY}).result.points
+    few = points[1].model_copy(update={"panel": 4})
+    made = curve(BLUR, {1: RARELY}, points=[points[0].model_dump(), few.model_dump()])
+    one, ten = Results(study(BLUR), [made]).curves[BLUR].points
+    assert (one.chance, ten.chance) == (1 / 40, 1 / 4)
 
 
 def test_a_study_names_a_number_of_releases_that_is_measured():

@@ -52,8 +52,8 @@ def said(made: preflight.Preflight) -> str:
 @pytest.mark.parametrize(
     ("protections", "attacks", "reason"),
     [
-        (["blur:radius=4"], ["reidentify-values", "reidentify-adaptive"], "reidentify-restored-adaptive"),
-        (["code:bits=8", "blur:radius=4"], [], "reidentify-values and reidentify-restored-adaptive"),
+        (["blur:radius=4"], ["reidentify-values", "reidentify-static"], "reidentify-adaptive"),
+        (["code:bits=8", "blur:radius=4"], [], "reidentify-values and reidentify-adaptive"),
         (["code:bits=8", "blur:radius=4"], ["reidentify-values"], ""),  # the code can be recommended
         (["none"], [], ""),
     ],

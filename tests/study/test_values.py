@@ -126,7 +126,7 @@ def test_plda_written_anew_by_scipy_gives_the_same_figure_on_the_same_releases(t
 
 def test_the_machine_of_scikit_learn_gives_the_same_figure_on_the_same_releases(tmp_path: Path):
     study = lab(tmp_path, portraits(120))
-    spec = "dp-pix:cell=4,epsilon=1"
+    spec = "dp-pix:cell=4,epsilon=0.5"
     _, _, known, who, asked, truth = seen(study, spec)
     flat = known.reshape(-1, known.shape[2])
     machine = SVC(C=10, gamma=1 / np.median(pdist(flat, "sqeuclidean"))).fit(flat, np.tile(who, 2))

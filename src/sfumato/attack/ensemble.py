@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sfumato.attack import plda, reidentify
-from sfumato.attack.reidentify import Guesses, Recogniser, Recognisers
+from sfumato.attack.reidentify import Guesses, Recogniser, Recognisers, StudentConfig
 from sfumato.attack.saturation import Training
 from sfumato.attack.sets import Table, by_table
 from sfumato.dp.naming import MOST_OUTPUTS
@@ -23,6 +23,7 @@ MOST = 10  # adversaries in a sum, with repetitions
 FEWEST = 4  # people to name by sets of their releases
 _DRAWS = 10  # of these sets
 _LEARNED = 20_000  # releases at most to learn from
+_TAUGHT, _MIRRORED = 1_000, 1_000_000  # numbers of first releases: that a student sees, and of mirror images
 _REDRAWN = 8  # releases of each photograph that a table counts
 
 See = Callable[[Any], Tensor]  # a release -> (N, D) numbers, or (N, C, H, W) uint8 images
@@ -40,6 +41,7 @@ class Gallery:
     release: Callable[[Tensor, int, int], Any]  # photographs, stream, number in it -> their release
     noisy: bool  # whether releases of one photograph differ
     images: bool  # whether releases are images
+    mirrored: bool = False  # whether adversaries try mirror images of photographs
     landmarks: Tensor | None = None  # of the faces on the known photographs, if recognisers need them
     seed: int = 0
 
@@ -48,18 +50,23 @@ class Gallery:
         """The releases to name."""
         return self.release(self.asked, PROBES, 0)
 
-    def releases(self, photographs: Tensor, stream: int, copies: int, *, first: int = 0) -> list[Any]:
-        """Release photographs, from the number `first` to `copies`; once if all would be equal."""
+    def releases(
+        self, photographs: Tensor, stream: int, copies: int, *, first: int = 0, mirrored: bool = False
+    ) -> list[Any]:
+        """Release photographs, from `first` to `copies`, once if all are equal; and then mirror images."""
         numbers = range(first, copies if self.noisy else 1)
-        return [self.release(photographs, stream, number) for number in numbers]
+        made = [self.release(photographs, stream, number) for number in numbers]
+        turned = [_MIRRORED + number for number in numbers if mirrored]
+        return made + [self.release(photographs.flip(3), stream, number) for number in turned]
 
-    def learn_from(self, *, most: int, copies: int) -> tuple[list[Any], Tensor]:
+    def learn_from(self, *, most: int, copies: int, mirrored: bool = False) -> tuple[list[Any], Tensor]:
         """Release the photographs of as many others as `most` releases allow, and tell who is on them."""
         people, rows, counts = self.of_others.unique(return_inverse=True, return_counts=True)
         order = torch.randperm(len(people), generator=torch.Generator().manual_seed(self.seed))
         rows = torch.isin(rows, order[counts[order].cumsum(0) <= most]).nonzero().flatten()
         copies = max(1, min(copies, most // max(1, len(rows))))
-        return self.releases(self.others[rows], OTHERS, copies), self.of_others[rows]
+        made = self.releases(self.others[rows], OTHERS, copies, mirrored=mirrored)
+        return made, self.of_others[rows]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +101,8 @@ def by_values(
 ) -> Compared:
     """Compare releases without a network, read in the way that names the most of the people to learn from.
 
+    Mirror images join them and the gallery if that names more.
+
     Args:
         gallery: the people.
         ways: to read a release as (N, D) numbers, by their words.
@@ -101,9 +110,16 @@ def by_values(
         outputs: how many different releases there are; None for too many to count.
     """
     known, asked = gallery.releases(gallery.known, GALLERY, copies), [gallery.released]
-    released, others = gallery.learn_from(most=_LEARNED, copies=copies)
-    words, see, model = plda.choose_reading(released, others, ways(gallery))
-    values, probes = torch.stack([see(each) for each in known]), see(gallery.released)
+    released, others = gallery.learn_from(most=_LEARNED, copies=copies, mirrored=gallery.mirrored)
+    plain = released[: len(released) // 2] if gallery.mirrored else released
+    words, see, model = plda.choose_reading(plain, others, ways(gallery))
+    reading, compared = words.removeprefix(", on "), known
+    if gallery.mirrored and model is not None:
+        both = plda.train(torch.stack([see(each) for each in released]), others)
+        if both.held_out > model.held_out:
+            model, reading = both, f"{reading}, mirror images too".removeprefix(", ")
+            compared = gallery.releases(gallery.known, GALLERY, copies, mirrored=True)
+    values, probes = torch.stack([see(each) for each in compared]), see(gallery.released)
     guesses, table = [*reidentify.by_values(values, gallery.names, probes, model)], None
     if 0 < (outputs or 0) <= MOST_OUTPUTS:
         known += gallery.releases(gallery.known, GALLERY, _REDRAWN, first=len(known))
@@ -123,7 +139,7 @@ def by_values(
         guesses=guesses,
         names=gallery.names,
         verify=() if model is None else (verify,),
-        reading=words.removeprefix(", on "),
+        reading=reading,
         learned_from=len(others),
         others=0 if model is None else len(others.unique()),
         table=table,
@@ -136,11 +152,9 @@ def by_images(
     """Compare embeddings of what they see with those of clear photographs, or of released ones (adaptive)."""
     config, known, names, landmarks = recognisers.config, gallery.known, gallery.names, gallery.landmarks
     asked, weight, networks = see(gallery.released), 1, {"": static}
-    if adaptive:  # copies without noise are equal: one that counts as often
-        weight = 1 if gallery.noisy else config.copies
-        drawn = [see(each) for each in gallery.releases(known, GALLERY, config.copies)]
-        known, names = torch.cat(drawn), names.repeat(len(drawn))
-        landmarks = None if landmarks is None else landmarks.repeat(len(drawn), 1, 1)
+    if adaptive:
+        known, names, weight = _known(gallery, see, config.copies)
+        landmarks = None if landmarks is None else landmarks.repeat(len(known) // len(landmarks), 1, 1)
     faces, rate = recognisers.find(asked)
     cut, cut_asked = recognisers.cut(known, landmarks), recognisers.cut(asked, faces)
     if adaptive and config.adaptive_steps:
@@ -172,6 +186,36 @@ def by_images(
         trained={f"recogniser{words}": each.trained for words, each in networks.items() if each.trained},
         others=len(gallery.of_others.unique()) if any(each.trained for each in networks.values()) else 0,
     )
+
+
+def by_student(
+    gallery: Gallery, recognisers: Recognisers, teacher: Recogniser, config: StudentConfig, **how: Any
+) -> Compared:
+    """Compare releases with released photographs, by a network taught to see a face through the protection.
+
+    It learns from other people's photographs; for `how` see Recognisers.teach.
+    """
+
+    def seen(number: int) -> Tensor:
+        images: Tensor = gallery.release(gallery.others, OTHERS, _TAUGHT + number).images()
+        return images
+
+    student = recognisers.teach(config, gallery.seed, teacher, seen, mirrored=gallery.mirrored, **how)
+    known, names, weight = _known(gallery, lambda release: release.images(), recognisers.config.copies)
+    pair = [
+        student.embed(recognisers.frame(images), mirrored=gallery.mirrored)
+        for images in (known, gallery.released.images())
+    ]
+    guesses = [*reidentify.reidentify(pair[0], names, pair[1], weight=weight)]
+    trained = {"student": student.trained} if student.trained else {}
+    others, verify = len(recognisers.people.unique()), (partial(_cosines, *pair),)
+    return Compared(guesses=guesses, names=names, verify=verify, trained=trained, others=others)
+
+
+def _known(gallery: Gallery, see: See, copies: int) -> tuple[Tensor, Tensor, int]:
+    """What is seen of released known photographs, who is on them, and as how many, if equal, each counts."""
+    drawn = [see(each) for each in gallery.releases(gallery.known, GALLERY, copies)]
+    return torch.cat(drawn), gallery.names.repeat(len(drawn)), 1 if gallery.noisy else copies
 
 
 def _cosines(gallery: Tensor, probes: Tensor, rows: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -37,6 +38,7 @@ FEATURE_ADVERSARIES = ("discriminant", "network")
 _EMBED_BATCH = 256
 _FRAMING = 300  # photographs that show the usual place of faces
 _COSINE_SCALE = 16.0  # large enough that a wrong identity can get a probability near 0
+_LIKE_CLEAR = 8.0  # weight of the cosine to the embedding of the clear photograph, for a student
 _VALIDATED = 256  # photographs of held-out people that decide when to stop
 _FEW_NUMBERS = 80  # dimensions for linear classifiers and discriminants fitted on a gallery alone
 _COST = 10.0  # C of the support vector machine with a Gaussian kernel
@@ -66,6 +68,7 @@ class AdversaryConfig:
         known: photographs of each identity that the adversary has, at most; the paper has 20.
         probes: released photographs of each identity to name; the paper has 10.
         copies: protected copies of each gallery photograph for an adaptive adversary, each with fresh noise.
+        mirrored: whether they try mirror images of photographs; not of characters, which become others.
     """
 
     recogniser: str = "conv4"
@@ -81,6 +84,7 @@ class AdversaryConfig:
     known: int = 20
     probes: int = 10
     copies: int = 4
+    mirrored: bool = True
 
     def __post_init__(self) -> None:
         choices = {"recogniser": RECOGNISERS, "start": ("drawn", "random"), "second": ("dlib",)}
@@ -103,6 +107,24 @@ class AdversaryConfig:
         check_bounds(self, "learning_rate", steps=0 if faces else 1, **least)
 
 
+@dataclass(frozen=True, kw_only=True)
+class StudentConfig:
+    """The training of a network that sees a face through a protection; see Recognisers.teach.
+
+    Attributes:
+        minutes: the budget. What a budget ended depends on the machine, and is a lower bound.
+        steps, batch, learning_rate: see AdversaryConfig.
+    """
+
+    minutes: float = 5.0
+    steps: int = 6000
+    batch: int = 128
+    learning_rate: float = 5e-4
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "minutes", "learning_rate", steps=1, batch=1)
+
+
 class Recogniser(nn.Module):
     """An encoder whose embeddings of one identity point the same way. State: its weights."""
 
@@ -119,12 +141,13 @@ class Recogniser(nn.Module):
         return functional.normalize(embeddings.float(), dim=1)
 
     @torch.no_grad()
-    def embed(self, images: Tensor) -> Tensor:
-        """(N, C, H, W) uint8 -> (N, D) float32 of unit length."""
+    def embed(self, images: Tensor, *, mirrored: bool = False) -> Tensor:
+        """(N, C, H, W) uint8 -> (N, D) float32 of unit length; `mirrored`: of sums with mirror images."""
         self.eval()
         device = device_of(self)
         parts = [self(to_float(to_device(part, device))) for part in images.split(_EMBED_BATCH)]
-        return torch.cat(parts).to(images.device)
+        embedded = torch.cat(parts).to(images.device)
+        return functional.normalize(embedded + self.embed(images.flip(3))) if mirrored else embedded
 
 
 def split_gallery(codes: Tensor, *, known: int, probes: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -150,17 +173,19 @@ def split_gallery(codes: Tensor, *, known: int, probes: int, seed: int) -> tuple
 def train_recogniser(
     seen: Callable[[int], Tensor],
     identities: Tensor,
-    config: AdversaryConfig,
+    config: AdversaryConfig | StudentConfig,
     *,
     encoder: nn.Module | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
     device: torch.device | None = None,
+    clear: Tensor | None = None,
 ) -> Recogniser:
     """Train an encoder to distinguish people, on people who are not in the gallery.
 
     Softmax over cosine similarities to one learned direction an identity (Wang et al. 2018, without the
     margin), on images shifted by a few pixels, until the verification of held-out people stops improving.
+    With `clear`, (N, D) of unit length, it learns to give these embeddings as well.
 
     `seen` maps a pass to (N, C, H, W) uint8, the training images as the adversary sees them on it: clean, or
     protected with fresh noise each time. `identities`: (N,) int64. `encoder`: any module from float images to
@@ -178,6 +203,7 @@ def train_recogniser(
         dimension = recogniser.embed(images[:1]).shape[1]
         directions = nn.Parameter((torch.randn(len(codes), dimension) / math.sqrt(dimension)).to(device))
     recogniser.to(device)
+    like = None if clear is None else to_device(clear[~held], directions.device)
     order = torch.empty(0, dtype=torch.int64)
 
     def loss(step: int) -> Tensor:
@@ -188,9 +214,14 @@ def train_recogniser(
             order = torch.randperm(len(images), generator=generator)
         rows, order = order[: config.batch], order[config.batch :]
         shown = to_float(to_device(images[rows], directions.device))
-        cosines = recogniser(_shift(shown, generator)) @ functional.normalize(directions).T
+        embedded = recogniser(_shift(shown, generator))
+        cosines = embedded @ functional.normalize(directions).T
         wanted = to_device(labels[rows], directions.device)
-        return functional.cross_entropy(_COSINE_SCALE * cosines, wanted, label_smoothing=0.1)
+        naming = functional.cross_entropy(_COSINE_SCALE * cosines, wanted, label_smoothing=0.1)
+        if like is None:
+            return naming
+        alike: Tensor = (embedded * like[to_device(rows, like.device)]).sum(1).mean()
+        return naming - _LIKE_CLEAR * alike
 
     recogniser.trained = train(
         loss,
@@ -200,6 +231,7 @@ def train_recogniser(
         learning_rate=config.learning_rate,
         validation=_verification(recogniser, asked, identities[held]),
         progress=progress,
+        minutes=config.minutes if isinstance(config, StudentConfig) else math.inf,
     )
     return recogniser
 
@@ -428,12 +460,12 @@ class FaceFinder:
                 f"no face was found on any of {len(photographs)} clean photographs: a face network cannot "
                 "recognise people on them; use recogniser: conv4"
             )
-        self._usual = landmarks[seen].median(0).values  # (5, 2)
+        self.usual = landmarks[seen].median(0).values  # (5, 2)
 
     def find(self, photographs: Tensor) -> Found:
         """Find the face on each of (N, 3, H, W) uint8 photographs, clean or released."""
         landmarks, seen = self._detect(photographs)
-        return Found(torch.where(seen[:, None, None], landmarks, self._usual), seen)
+        return Found(torch.where(seen[:, None, None], landmarks, self.usual), seen)
 
     def _detect(self, photographs: Tensor) -> tuple[Tensor, Tensor]:
         """Detect (N, 5, 2) landmarks, zero without a face, and (N,) whether there is a face."""
@@ -485,6 +517,11 @@ class Recognisers:
             return images
         return align(images, landmarks, FACE_NETWORKS[self.config.recogniser][1])
 
+    def frame(self, images: Tensor) -> Tensor:
+        """Cut where faces usually are, since a protection may hide them from a detector."""
+        usual = None if self._finder is None else self._finder.usual.expand(len(images), -1, -1)
+        return self.cut(images, usual)
+
     def train(
         self, seed: int, static: Recogniser | None = None, seen: Callable[[int], Tensor] | None = None
     ) -> Recogniser:
@@ -500,3 +537,40 @@ class Recognisers:
             return clear if seen is None else self.cut(seen(number), self._landmarks)
 
         return train_recogniser(faces, self.people, config, encoder=encoder, seed=seed, **self.how)
+
+    def teach(
+        self,
+        config: StudentConfig,
+        seed: int,
+        teacher: Recogniser,
+        seen: Callable[[int], Tensor],
+        *,
+        encoder: nn.Module | None = None,
+        mirrored: bool = False,
+    ) -> Recogniser:
+        """Train a student, all its layers: from a release to what `teacher` makes of the clear photograph.
+
+        `seen` maps a pass to (N, C, H, W) uint8, these photographs released with fresh noise. The student
+        starts from the teacher's weights, or is `encoder`. `mirrored`: every second pass shows mirror images,
+        and the embeddings to give are sums over both.
+        """
+        embedded = teacher.embed(self.frame(self.photographs), mirrored=mirrored)
+
+        def faces(number: int) -> Tensor:
+            shown = self.frame(seen(number))
+            return shown.flip(3) if mirrored and number % 2 else shown
+
+        drawn: dict[int, Future[Tensor]] = {}
+        # A pass of a slow protection takes as long as training on it: an accelerator has the next one drawn.
+        ahead = 2 if getattr(self.how.get("device"), "type", "cpu") != "cpu" else 1
+        with ThreadPoolExecutor(1) as thread:
+
+            def next_pass(number: int) -> Tensor:
+                for each in range(number, number + ahead):
+                    if each not in drawn:
+                        drawn[each] = thread.submit(faces, each)
+                return drawn.pop(number).result()
+
+            first = copy.deepcopy(teacher.encoder) if encoder is None else encoder
+            how: dict[str, Any] = {"encoder": first, "seed": seed, "clear": embedded, **self.how}
+            return train_recogniser(next_pass, self.people, config, **how)

@@ -3,10 +3,12 @@
 An adversary who stops early flatters the protection. The learning rate stays constant until the validation
 figure of held-out people stops rising, and then falls to 0 while training continues for half as long again
 (Hägele et al. 2024, Sec. 3: as good as a cosine of the same length, which need not be known in advance). If
-the ceiling comes first, the rate falls in its last third, and the result is a lower bound.
+the ceiling or a budget of minutes comes first, the rate falls in its last third, and the result is a lower
+bound; one that minutes ended depends on the machine.
 """
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -51,6 +53,7 @@ class Training:
     figure: str | None = None
     curve: tuple[tuple[int, float], ...] = ()  # steps made, and the figure then; ascending
     flat: bool | None = None  # whether the figure stopped rising before the ceiling
+    minutes: float | None = None  # the budget, if it ended the training
 
 
 def train(
@@ -62,19 +65,21 @@ def train(
     learning_rate: float,
     validation: Validation | None = None,
     progress: Callable[[int, int], None] | None = None,
+    minutes: float = math.inf,
 ) -> Training:
     """Train a model by Adam until its figure no longer rises; it is left in evaluation mode.
 
     Guarantees: no more steps than the ceiling; the final weights are those of the best validation.
 
     `loss` maps a step, from 0, to the loss of the model on a batch; `beside`: further parameters to train.
-    `ceiling`: the most steps; all of them without validation, if nobody could be held out.
+    `ceiling`: the most steps; all of them without validation, if nobody could be held out and time allows.
     """
     parameters = [*model.parameters(), *beside]
     optimiser = torch.optim.Adam(parameters, lr=learning_rate, fused=fuses(parameters))
     every = max(_LEAST_BETWEEN, -(-ceiling // _CHECKS))
     cooling_from, end = ceiling - int(_COOLING * ceiling), ceiling
-    flat, step = False, 0
+    flat, spent, step = False, False, 0
+    cooling_at = time.monotonic() + 60 * minutes * (1 - _COOLING)
     curve: list[tuple[int, float]] = []
     best = risen_to = -math.inf
     stale, weights = 0, dict[str, Tensor]()  # validations without a gain; of the best one
@@ -95,17 +100,21 @@ def train(
                 best, weights = value, {name: each.clone() for name, each in model.state_dict().items()}
             gained = value >= risen_to + validation.gain
             risen_to, stale = (value, 0) if gained else (risen_to, stale + 1)
-            if step < cooling_from and stale >= _PATIENCE:
-                flat, cooling_from = True, step
-                end = step + math.ceil(step * _COOLING / (1 - _COOLING))
+            flat = flat or (step < cooling_from and stale >= _PATIENCE)
+        spent = spent or (step < cooling_from and not flat and time.monotonic() > cooling_at)
+        if step < cooling_from and (flat or spent):
+            cooling_from, end = step, step + math.ceil(step * _COOLING / (1 - _COOLING))
         if progress is not None:
             progress(step, end)
     model.eval()
+    budget = minutes if spent else None
     if validation is None:
-        return Training(steps=step, ceiling=ceiling)
+        return Training(steps=step, ceiling=ceiling, minutes=budget)
     if weights:  # none if the figure never was a number
         model.load_state_dict(weights)
-    return Training(steps=step, ceiling=ceiling, figure=validation.figure, curve=tuple(curve), flat=flat)
+    return Training(
+        steps=step, ceiling=ceiling, figure=validation.figure, curve=tuple(curve), flat=flat, minutes=budget
+    )
 
 
 def hold_out(people: Tensor, *, most: int, seed: int) -> Tensor:

@@ -122,6 +122,7 @@ def curve(
     of_others: ArrayLike,
     *,
     scenes: ArrayLike | None = None,
+    least: int = SIZES[0],
     most: int = SIZES[-1],
     sent: Callable[[np.ndarray], np.ndarray] = lambda numbers: numbers,
     further: Mapping[str, Callable[["Panels"], "Linker"]] = MappingProxyType({}),
@@ -135,6 +136,7 @@ def curve(
         views: words -> (N, d) numbers of each release, as somebody sees it, and (M, d) of other people's.
         people, of_others: (N,) and (M,) int64, who is on each; looked for are those with enough pictures.
         scenes: (N,) int64, equal for releases of one picture, which stay together; None if all differ.
+        least, most: of the numbers of releases.
         sent: turns (..., T, d) numbers into those sent, image after image; called for each order anew.
         further: adversaries who learn from other people, such as `by_variances` and `set_network`.
         draws: how often galleries, panels of at most `panel` people and sets are drawn, by the seed.
@@ -163,7 +165,7 @@ def curve(
     for words, (values, others) in views.items():
         first, second = np.split(np.asarray(sent(np.asarray(values)[rows]), np.float32), [known], 2)
         panels[words] = Panels(first, second, np.asarray(others, np.float32), of_others)
-    sizes = [each for each in SIZES if each <= min(size, probes)]
+    sizes = [each for each in SIZES if least <= each <= min(size, probes)]
     namers: dict[str, Scores] = {}
     linkers: dict[str, tuple[Linker, np.ndarray]] = {}
     for words, shown in panels.items():

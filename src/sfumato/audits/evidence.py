@@ -13,6 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple, get_args
 
+from sfumato.assess.hits import join
 from sfumato.audits.findings import Finding, Kind, Report, Risk, Table, Verdict, interval
 from sfumato.base.proportions import over_people
 from sfumato.dp.guarantee import round_up
@@ -21,7 +22,6 @@ from sfumato.protect.naming import bound_naming
 from sfumato.study.choose.figures import Estimate, cell_name, estimate_of, learner_in_words, percent
 from sfumato.study.choose.recommend import as_protection, describe_proof, what_leaves
 from sfumato.study.choose.results import Results
-from sfumato.study.hits import join
 from sfumato.study.measure.results import Proved
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import ATTACKS
@@ -240,7 +240,7 @@ def _list_gaps(results: Results, mine: Sequence[Record], spec: str) -> Iterable[
     )
     left_out = results.not_tried_on(spec)
     for name, attack in ATTACKS.items():
-        if name not in {record.cell.attack for record in mine}:
+        if attack.method is not None and name not in {record.cell.attack for record in mine}:
             reason = "the study leaves it out" if name in left_out else "it cannot look at such a release"
             yield f"The {attack.words} ({name})", reason
     curve = results.curves.get(spec)

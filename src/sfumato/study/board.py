@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sfumato.assess.hits import Means
 from sfumato.base.files import whole, write_rows
 from sfumato.errors import ConfigError, DataError
 from sfumato.protect.spec import PROTECTIONS
 from sfumato.study.choose.figures import Estimate, Risk, cell_name, estimate_of, percent
 from sfumato.study.choose.results import Results, load
 from sfumato.study.grid import StudyConfig
-from sfumato.study.hits import Means
 from sfumato.study.measure.results import Checks
 
 CONTROL = "none"  # an image as it is, which all adversaries see

@@ -13,9 +13,9 @@ import torch
 from pydantic import Field, ValidationError
 
 from sfumato import episodes
-from sfumato.attack.reidentify import AdversaryConfig
+from sfumato.attack.invert import InversionConfig
+from sfumato.attack.reidentify import AdversaryConfig, StudentConfig
 from sfumato.attack.sets import SIZES
-from sfumato.attack.undo import InversionConfig, RestorationConfig
 from sfumato.base.hardware import device_named
 from sfumato.base.settings import check_keys, check_settings, override, read_yaml, yaml_of
 from sfumato.data.labelled import LabelledImages
@@ -161,8 +161,8 @@ class StudyConfig:
             and "semsim:FILE", an artefact of learn.semsim, or "semsim", which the study trains.
         training: how the classifiers are trained; a denoiser only stands in front of "denoised".
         meta: how "meta" is meta-learned, for the way and shot of the task; it is tested with no other shots.
-        restoration: how the adversary of "reidentify-restored" undoes a protection of images.
-        inversion: how they, and "invert-feature", draw images from numbers.
+        student: how "reidentify-student" trains; a study that names no attacks has it on an accelerator.
+        inversion: how "invert-feature" draws images from numbers.
         masks, features, codes: how the study trains these, for the target; `against` is against the sensitive
             label, by the adversaries' training people. What a spec says, as `keep`, goes before.
         artefacts: a folder for trained protections, so that studies share them; null for `models` of the run.
@@ -188,7 +188,7 @@ class StudyConfig:
     meta: MetaConfig = field(default_factory=MetaConfig)
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
     adversary: AdversaryConfig = field(default_factory=AdversaryConfig)
-    restoration: RestorationConfig = field(default_factory=RestorationConfig)
+    student: StudentConfig = field(default_factory=StudentConfig)
     inversion: InversionConfig = field(default_factory=InversionConfig)
     masks: MaskConfig = field(default_factory=MaskConfig)
     features: FeatureConfig = field(default_factory=FeatureConfig)
@@ -212,6 +212,9 @@ class StudyConfig:
             for word in getattr(self, name):
                 if (split_measure(word)[0] if name == "measures" else word) not in words:
                     raise ConfigError(f"{name}: no {word!r}: {did_you_mean(word, words)}")
+        for word in self.attacks:
+            if ATTACKS[word].method is None:
+                raise ConfigError(f"attacks: {word} left: use reidentify-student")
         if not self.name or self.name.startswith(".") or "/" in self.name:
             raise ConfigError(f"name={self.name!r}: it names a folder: use letters, digits, - and _")
         for name in ("way", "shot") if self.meta_learns else ():
@@ -282,8 +285,8 @@ class StudyConfig:
         return not self.learners or not all(LEARNERS[name].knows_classes for name in self.learners)
 
 
-def _defaults(table: Mapping[str, Any]) -> list[str]:
-    return [name for name, entry in table.items() if entry.default]
+def _defaults(table: Mapping[str, Any], *, costly: bool = False) -> list[str]:
+    return [name for name, entry in table.items() if entry.default or (costly and entry.costly)]
 
 
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> StudyConfig:
@@ -346,6 +349,8 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
         config = check_settings(StudyConfig, settings, where)
     except ConfigError as error:
         raise ConfigError(f"{error}{_say_how_to_vary(error.__cause__)}") from error
+    if "attacks" not in settings and device_named(config.device).type != "cpu":
+        config = replace(config, attacks=_defaults(ATTACKS, costly=True))
     if not isinstance(config.data.get("source"), str):
         raise ConfigError(f"{where}: data: no source: write data: faces, or data: {{source: folder:photos}}")
     config.specs  # noqa: B018 - every spec is checked now, not after an hour

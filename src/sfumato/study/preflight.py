@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sfumato.assess.hits import Hits, fewest, whole_percents
 from sfumato.attack.reidentify import split_gallery
 from sfumato.attack.sets import measurable, pictures_for
 from sfumato.data import splitting
@@ -21,7 +22,6 @@ from sfumato.errors import DataError
 from sfumato.study.choose.figures import mandatory_attacks, percent
 from sfumato.study.choose.recommend import ERROR
 from sfumato.study.grid import StudyConfig
-from sfumato.study.hits import Hits, fewest, whole_percents
 from sfumato.study.vocabulary import attacks_of, is_recipe
 
 _MOST_PEOPLE = 10_000  # that it suggests

@@ -251,7 +251,8 @@ def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, A
         "meta": config.meta_learns,
         "classifier": any(LEARNERS[name].method == CLASSIFIER for name in config.learners),
         **{f"{name}s": name in recipes for name in ("mask", "feature", "code")},
-        **{"adversary": True, "restoration": True, "inversion": bool(config.reconstructions)},
+        **{"adversary": True, "student": "reidentify-student" in config.attacks},
+        "inversion": bool(config.reconstructions),
     }
     return {
         "name": config.name,

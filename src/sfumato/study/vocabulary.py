@@ -29,7 +29,7 @@ META = "sfumato.study.measure.accuracy:META"
 CLASSIFIER = "sfumato.study.measure.accuracy:CLASSIFIER"
 ANSWERER = "sfumato.study.measure.accuracy:ANSWERER"
 _ADVERSARIES = "sfumato.study.measure.attack"
-RECOGNISER, VALUES = f"{_ADVERSARIES}:RECOGNISER", f"{_ADVERSARIES}:VALUES"
+RECOGNISER, VALUES, STUDENT = (f"{_ADVERSARIES}:{name}" for name in ("RECOGNISER", "VALUES", "STUDENT"))
 
 GREY_IMAGES = "grey: networks take them as three equal channels"
 
@@ -268,6 +268,7 @@ _VIEWS = (
         *("restored", " on images that they restored", ", on restored images", "restored images"),
         (PIXELS, SHAPE, NUMBERS),
     ),
+    View("student", " whose network learned to see through it", ", by a student", "by a student", IMAGES),
     View("shape", " on the mask's shape", ", on the shape alone", "shape alone"),
     View("values", " on the values that travelled", ", on values", "values", RELEASES),
     View("sorted", " on the values in order of size", ", on sorted values", "sorted values", RELEASES),
@@ -278,14 +279,15 @@ VIEWS = {view.name: view for view in _VIEWS}
 
 @dataclass(frozen=True)
 class AttackWords:
-    """An adversary who looks for people on releases, or on denoised or restored ones."""
+    """An adversary who looks for people on releases, or on denoised ones."""
 
     name: str  # in study files
     view: str  # of VIEWS
-    adaptive: bool  # whether their photographs are protected, and undone, in the same way; or clean (static)
+    adaptive: bool  # whether their photographs are protected in the same way; or clean (static)
     term: str  # the adversary, for the chapter of a report on attacks
-    method: object = RECOGNISER  # a cells.Method, or a reference to one
+    method: object = RECOGNISER  # a cells.Method, or a reference to one; None if only kept records have it
     default: bool = False  # whether a study has it that names no attacks
+    costly: bool = False  # whether it has it so on an accelerator alone
     needed: tuple[str, ...] = ()  # the kinds of releases that are never recommended without a try of it
     fuses: bool = False  # whether it combines all others of a study, so that two must take a release
 
@@ -302,7 +304,7 @@ class AttackWords:
     @property
     def releases(self) -> tuple[str, ...]:
         """The kinds of releases it can attack: clean photographs are compared with images only."""
-        kinds = VIEWS[self.view].releases
+        kinds = VIEWS[self.view].releases if self.method is not None else ()
         return kinds if self.adaptive else tuple(kind for kind in kinds if kind in IMAGES)
 
 
@@ -315,10 +317,11 @@ _ATTACKS = {
     "of the protected photographs.",
     "denoised-adaptive": "The adaptive one <em>on denoised images</em> passes their own photographs through "
     "protection and denoiser as well.",
-    "restored": "The static adversary <em>on restored images</em> first undoes what they can by a network of "
-    "their own, trained on photographs of other people.",
-    "restored-adaptive": "The adaptive one <em>on restored images</em> lets such a network undo the "
-    "protection of their own photographs as well.",
+    "restored": "The static adversary <em>on restored images</em> first undoes what they can by a network.",
+    "restored-adaptive": "The adaptive one <em>on restored images</em> lets one undo their own. Both left.",
+    "student": "The adaptive one <em>whose network learned to see through it</em> trains all layers of "
+    "a network to give, from a protected photograph, what it gives of the clear one, and compares it with "
+    "protected photographs.",
     "shape": "The adaptive one <em>on the shape alone</em> is shown which pixels a mask reveals, and not "
     "what they are.",
     "values": "The adaptive one <em>on values</em> has no network: they learn what tells people apart from "
@@ -330,9 +333,12 @@ _ATTACKS = {
     "probe and a person (Caruana et al. 2004); the weights for one half of the people were chosen on the "
     "other half.",
 }
-_BY_DEFAULT = ("static", "adaptive", "restored-adaptive", "values", "fused")
-_NEEDED = {"restored-adaptive": IMAGES, "values": RELEASES}
-_METHODS = {"values": VALUES, "sorted": f"{_ADVERSARIES}:SORTED", "fused": f"{_ADVERSARIES}:FUSED"}
+_BY_DEFAULT = ("static", "adaptive", "values", "fused")
+_NEEDED = {"adaptive": IMAGES, "values": RELEASES}
+_METHODS = {
+    **{"values": VALUES, "sorted": f"{_ADVERSARIES}:SORTED", "fused": f"{_ADVERSARIES}:FUSED"},
+    **{"student": STUDENT, "restored": None},
+}
 
 
 def _attack(name: str, term: str) -> AttackWords:
@@ -340,10 +346,11 @@ def _attack(name: str, term: str) -> AttackWords:
     return AttackWords(
         f"reidentify-{name}",
         view if view in VIEWS else "released",
-        name.endswith("adaptive") or view in ("shape", "values", "sorted", "fused"),
+        name.endswith("adaptive") or view in ("student", "shape", "values", "sorted", "fused"),
         term,
         _METHODS.get(view, RECOGNISER),
         default=name in _BY_DEFAULT,
+        costly=name == "student",
         needed=_NEEDED.get(name, ()),
         fuses=view == "fused",
     )
@@ -526,13 +533,11 @@ def attacks_of(config: Any, spec: str) -> list[str]:
 
 
 def views_of(config: Any, spec: str) -> list[str]:
-    """The views of a protection's images: released, denoised or restored."""
+    """The views of a protection's images: released or denoised."""
     kind = release_kind(spec)
     views = ["released"] if kind in IMAGES else []
     if spec != "none" and "denoised" in learners_of(config, spec):
         views.append("denoised")
-    if any(ATTACKS[name].view == "restored" for name in attacks_of(config, spec)):
-        views.append("restored")
     return views
 
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from sfumato import protect
+from sfumato.assess.hits import Hits
 from sfumato.assess.recognition import chance
-from sfumato.attack import ensemble, undo
+from sfumato.attack import ensemble
 from sfumato.attack.ensemble import Compared, Gallery, choose, standardise
-from sfumato.attack.reidentify import AdversaryConfig, Guesses, Recogniser, Recognisers
-from sfumato.attack.undo import InversionConfig, RestorationConfig, Undoer
+from sfumato.attack.reidentify import AdversaryConfig, Guesses, Recogniser, Recognisers, StudentConfig
 from sfumato.audits.findings import Finding, Picture, Risk, Table, believed, interval, shown
 from sfumato.audits.folder.pictures import Pictures
 from sfumato.data.labelled import label_of
@@ -28,10 +28,9 @@ from sfumato.images import as_array, digest
 from sfumato.protect.release import IMAGES, KINDS, Release
 from sfumato.protect.spec import portable
 from sfumato.study.choose.figures import classifier_in_words, estimate_of
-from sfumato.study.hits import Hits
 from sfumato.study.lab.adversaries import first_network
 from sfumato.study.measure.attack import readings, score
-from sfumato.study.vocabulary import ATTACKS, RECOGNISER, VALUES, AttackWords, release_kind
+from sfumato.study.vocabulary import ATTACKS, RECOGNISER, STUDENT, VALUES, AttackWords, release_kind
 
 Tell = Callable[[str, int, int], None]  # called with words, and the numbers done and planned
 Answer = tuple[tuple[Finding, ...], tuple[Risk, ...]]
@@ -41,12 +40,12 @@ _ROWS, _PICTURES = 40, 6  # of a page
 
 @dataclass(frozen=True, kw_only=True)
 class NamingConfig:
-    """The strength of the adversaries, as in AdversaryConfig and RestorationConfig, and the questions."""
+    """The strength of the adversaries, as in AdversaryConfig and StudentConfig, and the questions."""
 
     size: int = 84  # the side of the squares that they compare, in pixels
     steps: int = 60  # of training a Conv-4
     adaptive_steps: int = 30  # of training it further on protected photographs
-    restoration_steps: int = 60  # of undoing the protection
+    student_steps: int = 60  # of learning to see through the protection
     weights: str | None = None  # of MobileFaceNet, a public face network besides; None for none
     detector: str | None = None  # weights of MTCNN, which it needs
     second: str | None = None  # "dlib" compares faces by dlib's network as well
@@ -98,11 +97,6 @@ def name_people(
     )
 
     @cache
-    def undoer() -> Undoer:
-        make = (RestorationConfig if images else InversionConfig)(steps=config.restoration_steps)
-        return undo.train(gallery.release, gallery.others, people.codes, make, seed, {})
-
-    @cache
     def networks_of(network: AdversaryConfig) -> tuple[Recognisers, Recogniser, Gallery]:
         encoder = partial(first_network, network, known.images.shape[1], 0)
         recognisers = Recognisers(network, known.images, people.codes, encoder)
@@ -115,16 +109,17 @@ def name_people(
             return ensemble.by_values(gallery, readings, copies=network.copies, outputs=outputs)
         if words.view == "released" and not images:
             return ensemble.by_vectors(gallery, lambda release: release.vectors(), copies=network.copies)
-        restored = words.view == "restored"
-        see = (lambda release: undo.undo(undoer(), release)) if restored else Release.images
         recognisers, static, clear = networks_of(network)
-        return ensemble.by_images(clear, see, recognisers, static, adaptive=words.adaptive)
+        if words.view == "student":
+            taught = StudentConfig(steps=config.student_steps)
+            return ensemble.by_student(clear, recognisers, static, taught)
+        return ensemble.by_images(clear, Release.images, recognisers, static, adaptive=words.adaptive)
 
     plans = [
         (words, network)
         for words in ATTACKS.values()
-        if words.method in (RECOGNISER, VALUES) and release_kind(spec) in words.releases
-        if words.view in ("values", "released", "restored")
+        if words.method in (RECOGNISER, VALUES, STUDENT) and release_kind(spec) in words.releases
+        if words.view in ("values", "released", "student")
         if spec != "none" or words.view == "values" or (words.view, words.adaptive) == ("released", False)
         for network in config.networks[: 1 if words.view == "values" else None]
     ]

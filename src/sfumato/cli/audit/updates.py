@@ -263,7 +263,7 @@ def feature(
     count: Annotated[int, typer.Option(min=1, help="Without --released: how many images to rebuild.")] = 16,
     size: Size = None,
     overrides: Annotated[list[str] | None, setting("A setting of the decoder, such as steps=500.")] = None,
-    listing: Annotated[bool, settings_of("sfumato.attack.undo:InversionConfig")] = False,
+    listing: Annotated[bool, settings_of("sfumato.attack.invert:InversionConfig")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the choice of images, and of the decoder.")] = 0,
     strict: Strict = False,
     out: Out = None,
@@ -280,7 +280,7 @@ def feature(
     import torch
 
     from sfumato import protect
-    from sfumato.attack import undo as method
+    from sfumato.attack import invert as method
     from sfumato.attack.updates import read as read_tensors
     from sfumato.audits.findings import Report
     from sfumato.audits.update import report_images

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from sfumato.assess.hits import Hits, Means, hits_of, join
 from sfumato.assess.identity import mean_over_people, precision
 from sfumato.base.proportions import wilson
-from sfumato.study.hits import Hits, Means, hits_of, join
 from sfumato.study.measure.results import RESULTS, Proved
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import (
@@ -338,7 +338,6 @@ class Figures:
 
     def _curve(self, results: Sequence[Any]) -> Curve:
         sizes = [{point.releases: point for point in result.points} for result in results]
-        chance = statistics.fmean(1 / result.panel for result in results)
         had = Means(results[0].panel, results[0].known, results[0].others)
         made = []
         for size in sizes[0]:
@@ -349,6 +348,8 @@ class Figures:
                 join([hits_of_rates(getattr(point, name), point.tries) for point in points], folds=self.folds)
                 for name in ("named", "linked")
             )
+            panels = [point.panel or of.panel for point, of in zip(points, results, strict=True)]
+            chance = statistics.fmean(1 / panel for panel in panels)
             accepted = statistics.fmean(point.accepted for point in points)
             named = estimate_of(hits), hits, chance, accepted, estimate_of(linked)
             believed = self._believed([(point, point.tries) for point in points])

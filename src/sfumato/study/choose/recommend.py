@@ -2,7 +2,7 @@
 
 A setting is judged by its strongest adversary and by its best learner. A recommendation promises no more
 than was measured: a bound on the success of THESE adversaries, together with the proof, if there is one.
-sfumato.study.hits explains the choice without luck.
+sfumato.assess.hits explains the choice without luck.
 """
 
 import math
@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from sfumato.assess.hits import fewest, whole_percents
 from sfumato.dp.guarantee import Definition, Guarantee, round_up
 from sfumato.protect.naming import Counted
 from sfumato.study.choose.figures import Estimate, Figures, Risk, Setting, Together, learner_in_words, percent
-from sfumato.study.hits import fewest, whole_percents
 from sfumato.study.measure.results import Naming, Proved
 from sfumato.study.vocabulary import ANSWER, BITS, release_kind, words_of
 from sfumato.wire.tables import MOST_BITS

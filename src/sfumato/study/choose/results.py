@@ -15,7 +15,7 @@ _SERVED = ("code", "feature")  # a service needs only their artefact
 # Kind of a record -> its result without pictures.
 _BARE: dict[str, dict[str, Any]] = {
     "examples": {"examples": ()},
-    "pictures": {"original": [], "released": [], "denoised": None, "restored": None},
+    "pictures": {"original": [], "released": [], "denoised": None},
     "reconstruction": {"originals": (), "pictures": ()},
 }
 

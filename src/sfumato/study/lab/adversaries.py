@@ -1,4 +1,4 @@
-"""The means of a study's adversaries: people to look for, others to train on, recognisers and restorers."""
+"""The means of a study's adversaries: people to look for, others to train on, recognisers and decoders."""
 
 import hashlib
 from collections.abc import Callable
@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from sfumato import artefacts
 from sfumato.assess import similarity
-from sfumato.attack import reidentify, undo
-from sfumato.attack.ensemble import Gallery
+from sfumato.attack import reidentify
+from sfumato.attack.ensemble import RESTORED, Gallery
+from sfumato.attack.invert import Inverter, train_inverter
 from sfumato.attack.reidentify import FACE_NETWORKS, AdversaryConfig, Recognisers
 from sfumato.attack.saturation import Training
 from sfumato.data.labelled import LabelledImages
@@ -63,7 +64,8 @@ class Adversaries:
 
     def settings(self, adversary: AdversaryConfig) -> Facts:
         """The digest's part for an adversary: their settings, and the content of the files they name."""
-        settings = {**non_defaults(adversary), "seen": self._data.digest}
+        # Recognisers are not shown mirror images.
+        settings = {**non_defaults(replace(adversary, mirrored=True)), "seen": self._data.digest}
         for name in ("weights", "detector"):
             if name in settings:
                 settings[name] = _digest(Path(settings[name]))
@@ -73,12 +75,11 @@ class Adversaries:
             settings["start"] = by_content(settings["start"])
         return {"sensitive": self._config.task.sensitive, "adversary": settings, "version": _VERSION}
 
-    def undoing(self, spec: str) -> Facts:
-        """The settings of the study that decide the network with which they undo a protection."""
-        name = "restoration" if release_kind(spec) in IMAGES else "inversion"
-        settings = non_defaults(getattr(self._config, name))
+    def inverting(self) -> Facts:
+        """The settings of the study that decide the network by which they draw images from numbers."""
+        settings = non_defaults(self._config.inversion)
         seen = {"others": self._config.adversary.others, "seen": self._data.digest}
-        return {"sensitive": self.sensitive, "adversaries": _VERSION, name: settings, **seen}
+        return {"sensitive": self.sensitive, "adversaries": _VERSION, "inversion": settings, **seen}
 
     def of_clear(self) -> Facts:
         """The settings of the study that decide their recogniser of clean photographs."""
@@ -161,6 +162,7 @@ class Adversaries:
             release=partial(self._lab.release, cell),
             noisy=self._lab.protection(cell).draws_noise,
             images=release_kind(cell.protection) in IMAGES,
+            mirrored=self._config.adversary.mirrored,
             landmarks=self._landmarks[known] if faces and self._landmarks is not None else None,
             seed=cell.seed,
         )
@@ -168,30 +170,23 @@ class Adversaries:
 
     # Networks
 
-    def undone(self, cell: Cell, released: Any) -> Tensor:
-        """From a release to (N, C, H, W) uint8 images, as well as `undoer` can."""
-        return undo.undo(self.undoer(cell), released)
-
-    def undoer(self, cell: Cell) -> undo.Undoer:
-        """The network by which they undo the protection, trained on people outside the test split."""
-        images = release_kind(cell.protection) in IMAGES
-        config = self._config.restoration if images else self._config.inversion
+    def inverter(self, cell: Cell) -> Inverter:
+        """The network by which they draw images from numbers, trained on people outside the test split."""
         others, codes = self.others, self.others.label(self.sensitive).codes
-        channels, height, width = others.images.shape[1:]
+        config, (channels, height, width) = self._config.inversion, others.images.shape[1:]
 
-        def empty(tensors: dict[str, Tensor]) -> undo.Undoer:
-            if isinstance(config, undo.RestorationConfig):
-                return undo.Restorer(undo.NETWORKS[config.network](channels))
+        def empty(tensors: dict[str, Tensor]) -> Inverter:
             decoder = UpConvolutional(len(tensors["mean"]), (channels, height, width), width=config.width)
-            return undo.Inverter(decoder, tensors["mean"], tensors["spread"])
+            return Inverter(decoder, tensors["mean"], tensors["spread"])
 
-        def train() -> undo.Undoer:
-            release, how = partial(self._lab.release, cell), self._lab.how()
-            return undo.train(release, others.images, codes, config, cell.seed, how)
+        def train() -> Inverter:
+            numbers = self._lab.release(cell, others.images, RESTORED).vectors()
+            how: dict[str, Any] = {"people": codes, "seed": cell.seed, **self._lab.how()}
+            return train_inverter(numbers, others.images, config, **how)
 
-        settings = {"spec": cell.protection, "seed": cell.seed, **self.undoing(cell.protection)}
+        settings = {"spec": cell.protection, "seed": cell.seed, **self.inverting()}
         settings |= self._lab.artefact_digest(cell.protection)
-        return self._once("restorer" if images else "inverter", settings, settings, train, empty)
+        return self._once("inverter", settings, settings, train, empty)
 
     @cached_property
     def recognisers(self) -> Recognisers:

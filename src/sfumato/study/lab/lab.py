@@ -162,7 +162,8 @@ class Remembering:
 
         rows = self._remember(images, release_each)
         parts = {name: [getattr(row, name) for row in rows] for name in _row_fields(rows[0])}
-        return replace(rows[0], **{name: _join(part) for name, part in parts.items()})
+        join: dict[bool, Any] = {True: torch.cat, False: np.concatenate}
+        return replace(rows[0], **{name: join[isinstance(of[0], Tensor)](of) for name, of in parts.items()})
 
     def _remember(self, images: Tensor, make: Callable[[Tensor], list[Any]]) -> list[Any]:
         """The results of `make` for each image; it calls `make` for unknown images only."""
@@ -182,10 +183,6 @@ class Remembering:
 def _row_fields(release: Any) -> dict[str, Any]:
     parts = {field.name: getattr(release, field.name) for field in fields(release)}
     return {name: part for name, part in parts.items() if isinstance(part, (Tensor, np.ndarray))}
-
-
-def _join(parts: list[Any]) -> Any:
-    return torch.cat(parts) if isinstance(parts[0], Tensor) else np.concatenate(parts)
 
 
 def _in_splits(data: LabelledImages) -> LabelledImages:

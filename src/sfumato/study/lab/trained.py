@@ -24,7 +24,7 @@ from sfumato.protect.release import canonical, kind_of
 from sfumato.study.cells import Cell, Facts, non_defaults
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab, with_checkpoint
-from sfumato.study.vocabulary import IMAGES, LEARNERS, release_kind
+from sfumato.study.vocabulary import IMAGES, LEARNERS, release_kind, views_of
 
 _NO_FILE = "none.safetensors"  # stands for the artefact in checks of parameters before there is one
 _JUDGED, _PANEL = 100, 20  # originals of a study's SemSim, and people among whom a proxy names each
@@ -80,7 +80,7 @@ def train_once(
 
 def semsim_settings(lab: Lab) -> Facts:
     """The settings that decide a study's own SemSim."""
-    of = {spec: lab.artefact_digest(spec) | lab.adversaries.undoing(spec) for spec in _looked_at(lab)}
+    of = {spec: lab.artefact_digest(spec) | lab.training_settings() for spec in _looked_at(lab)}
     judged = {"judged": [_JUDGED, _PANEL], "proxies": lab.adversaries.of_clear(), "of": of}
     return {"semsim": non_defaults(_SEMSIM), "seed": lab.config.seeds[0], **judged}
 
@@ -95,7 +95,7 @@ def train_semsim(lab: Lab) -> Path:
 
 
 def judge(lab: Lab) -> semsim.Judgements:
-    """Releases and restored images of training people, and those that the static recogniser names.
+    """Releases and denoised images of training people, and those that the static recogniser names.
 
     It stands in for people (SemSim, Sec. 4.4): an image is recognised if, of another clear photograph of each
     of _PANEL people, the one of the right person is nearest.
@@ -112,8 +112,10 @@ def judge(lab: Lab) -> semsim.Judgements:
     shown, recognised = [], []
     for spec in _looked_at(lab):
         cell = Cell("semsim", spec, seed)
-        released = lab.release(cell, asked)
-        for images in (released.images(), adversaries.undone(cell, released)):
+        released = lab.release(cell, asked).images()
+        for view in views_of(lab.config, spec):
+            model = None if view == "released" else train_few_shot(lab, spec, seed, view)
+            images = released if model is None else model.denoise(released)
             alike = (recogniser.embed(people.cut(images, faces)) @ gallery.T).cpu()
             shown.append(images.cpu())
             recognised.append(alike.masked_fill(others, -torch.inf).argmax(1) == places)

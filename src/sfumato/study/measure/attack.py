@@ -23,6 +23,7 @@ from sfumato.attack.ensemble import (
     Gallery,
     See,
     by_images,
+    by_student,
     by_values,
     by_vectors,
     choose,
@@ -32,14 +33,14 @@ from sfumato.attack.reidentify import Guesses
 from sfumato.attack.sets import Table
 from sfumato.base.proportions import over_people
 from sfumato.errors import ConfigError
-from sfumato.study.cells import Cell, Facts, Kind, Method, method_of
+from sfumato.study.cells import Cell, Facts, Kind, Method, method_of, non_defaults
 from sfumato.study.lab.lab import Lab
 from sfumato.study.measure.accuracy import serve_vectors
 from sfumato.study.measure.looks import view_release
 from sfumato.study.vocabulary import ATTACKS, IMAGES, attacks_of, release_kind
 
-# Raised when the same adversaries on values, or all together, would find more or less.
-_VALUES, _FUSION = 3, 2
+# Raised when the same adversaries on values, all together, or by a student, would find more or less.
+_VALUES, _FUSION, _STUDENT = 4, 2, 1
 _PAIRS = 20_000_000  # at most this many pairs are verified: more would need gigabytes
 _NUMBERS = 2048  # of an image at most: larger ones as means over squares, which named no fewer people
 _SQUARE = 4  # its means are read as well, for noise on every pixel
@@ -174,6 +175,10 @@ def _judge(gallery: Gallery, truth: Tensor, made: Compared, **further: Any) -> C
     scores += [] if made.table is None else [_exact(made.guesses[-1], made.table, truth)]
     result = _outcome(scores, made.names, truth, gallery=len(gallery.known)) | _verify(made, truth) | further
     result |= {"others": made.others, **_believe(made.guesses, truth)}
+    result["trained"] = [
+        {"network": name, **asdict(each), "curve": [list(point) for point in each.curve]}
+        for name, each in made.trained.items()
+    ]
     similarities = torch.stack([standardise(each.similarities).half() for each in made.guesses])
     names = tuple(each.classifier for each in made.guesses)
     return Comparison(result, names, made.guesses[0].identities, similarities)
@@ -200,21 +205,24 @@ def _compare_images(lab: Lab, cell: Cell) -> Comparison:
     networks = adversaries.recognisers, adversaries.static(cell.seed)
     see = partial(view_release, lab, cell, view=words.view)
     made = by_images(gallery, see, *networks, adaptive=words.adaptive)
-    trained = dict(made.trained)
-    if words.view == "restored" and (training := adversaries.undoer(cell).trained) is not None:
-        trained["restorer"] = training
-    told = [
-        {"network": name, **asdict(each), "curve": [list(point) for point in each.curve]}
-        for name, each in trained.items()
-    ]
-    return _judge(gallery, truth, made, faces_found=made.faces, trained=told)
+    return _judge(gallery, truth, made, faces_found=made.faces)
+
+
+def _compare_student(lab: Lab, cell: Cell) -> Comparison:
+    gallery, truth = lab.adversaries.gallery(cell)
+    networks = lab.adversaries.recognisers, lab.adversaries.static(cell.seed)
+    made = by_student(gallery, *networks, lab.config.student)
+    return _judge(gallery, truth, made, learned_from=len(gallery.others))
+
+
+def _student_settings(lab: Lab, cell: Cell) -> Facts:
+    known, student = values_settings(lab, cell), non_defaults(lab.config.student)
+    return lab.adversaries.of_clear() | known | {"student": student, "version": _STUDENT}
 
 
 def _recogniser_settings(lab: Lab, cell: Cell) -> Facts:
     view = ATTACKS[cell.subject].view
     decided = lab.adversaries.settings(lab.config.adversary)
-    if view == "restored":
-        decided |= lab.adversaries.undoing(cell.protection)
     if view == "denoised":
         decided |= lab.training_settings()
     return decided
@@ -223,7 +231,7 @@ def _recogniser_settings(lab: Lab, cell: Cell) -> Facts:
 def values_settings(lab: Lab, cell: Cell) -> Facts:
     """The settings that decide the figures of an attack on values."""
     adversary = lab.config.adversary
-    known = {name: getattr(adversary, name) for name in ("others", "known", "probes", "copies")}
+    known = {name: getattr(adversary, name) for name in ("others", "known", "probes", "copies", "mirrored")}
     return {"sensitive": lab.adversaries.sensitive, "values": _VALUES, **known, "seen": lab.data.digest}
 
 
@@ -294,6 +302,7 @@ def _measure_fusion(lab: Lab, cell: Cell) -> Facts:
 
 RECOGNISER = _method(_compare_images, _recogniser_settings)
 VALUES = _method(compare_values, values_settings)
+STUDENT = _method(_compare_student, _student_settings)
 SORTED = Method(
     values_settings, lambda lab, cell: compare_values(lab, cell, lambda gallery: {"": _sort}).result
 )

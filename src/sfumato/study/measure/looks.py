@@ -30,16 +30,13 @@ _NUMBERS = 8  # of a code or a feature that are written out
 
 def view_release(lab: Lab, cell: Cell, release: Any, view: str) -> Tensor:
     """(N, C, H, W) uint8 images: a view of a release, by its name in vocabulary.VIEWS."""
+    shown: Tensor = release.shapes() if view == "shape" else release.images()
     if view == "denoised":
-        shown = train_few_shot(lab, cell.protection, cell.seed, "denoised").denoise(release.images())
-    elif view == "restored":
-        shown = lab.adversaries.undone(cell, release)
-    else:
-        shown = release.shapes() if view == "shape" else release.images()
+        return train_few_shot(lab, cell.protection, cell.seed, "denoised").denoise(shown)
     return shown
 
 
-# How much of an image is left in its release, or in a denoised or restored one
+# How much of an image is left in its release, or in a denoised one
 
 
 def _similarity_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
@@ -50,8 +47,6 @@ def _similarity_settings(lab: Lab, cell: Cell) -> Facts:
     view, decided = cell.subject, _measure_settings(lab)
     if view == "denoised":
         decided |= lab.training_settings()
-    elif view == "restored":
-        decided |= lab.adversaries.undoing(cell.protection)
     return decided
 
 
@@ -97,7 +92,7 @@ def compare_images(lab: Lab, cell: Cell, rows: Tensor, shown: Tensor) -> dict[st
     return means
 
 
-# Some test images as they are, as they leave the device, and as they are denoised and restored
+# Some test images as they are, as they leave the device, and as they are denoised
 
 
 def _picture_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
@@ -107,19 +102,16 @@ def _picture_cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
 def _picture_settings(lab: Lab, cell: Cell) -> Facts:
     config = lab.config
     views = ["released", "denoised"] if "denoised" in config.learners else ["released"]
-    decided = {"pictures": config.pictures, "views": views, **lab.training_settings()}
-    if "restored" in views_of(config, cell.protection):
-        decided |= lab.adversaries.undoing(cell.protection)
-    return decided
+    return {"pictures": config.pictures, "views": views, **lab.training_settings()}
 
 
 def _measure_pictures(lab: Lab, cell: Cell) -> Facts:
     config = lab.config
     clean = lab.test.images[lab.some_of_the_test(config.pictures, cell.seed)]
-    release, views = lab.release(cell, clean), views_of(config, cell.protection)
+    release = lab.release(cell, clean)
+    views = views_of(config, cell.protection)
     shown = {view: _as_uris(view_release(lab, cell, release, view)) for view in views}
-    further = {view: shown.get(view) for view in ("denoised", "restored")}
-    return {"original": _as_uris(clean), "released": shown["released"], **further}
+    return {"original": _as_uris(clean), "denoised": None, **shown}
 
 
 def _as_uris(batch: Tensor) -> list[str]:
@@ -187,13 +179,13 @@ def _reconstruction_cells(config: StudyConfig, spec: str, seed: int) -> list[Cel
 
 def _reconstruction_settings(lab: Lab, cell: Cell) -> Facts:
     shown = {} if lab.config.pictures else {"shown": 0}
-    return {**_measure_settings(lab), **shown, **lab.adversaries.undoing(cell.protection)}
+    return {**_measure_settings(lab), **shown, **lab.adversaries.inverting()}
 
 
 def _measure_reconstruction(lab: Lab, cell: Cell) -> Facts:
     rows = lab.some_of_the_test(_REBUILT, cell.seed)
     clean = lab.test.images[rows]
-    rebuilt = lab.adversaries.undone(cell, lab.release(cell, clean))
+    rebuilt = lab.adversaries.inverter(cell).restore(lab.release(cell, clean).vectors())
     shown = _SHOWN if lab.config.pictures else 0
     return {
         "measures": compare_images(lab, cell, rows, rebuilt),

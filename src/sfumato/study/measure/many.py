@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sfumato.assess import identity
 from sfumato.attack import sets
+from sfumato.attack.ensemble import See
 from sfumato.attack.set_network import by_network
 from sfumato.attack.sets import Curve
 from sfumato.data.labelled import LabelledImages
@@ -23,6 +24,10 @@ from sfumato.study.vocabulary import IMAGES, attacks_of, release_kind
 _VERSION = 3  # raised when the same adversaries would find more or less
 _AT_LEAST = 10  # releases to look at, for any number of a recommendation
 _LEARNED = 4_000  # releases of other people at most to learn from
+_FEW = 40  # people at most for numbers of releases that not everybody has
+
+# Words -> how a release is read as (N, D) numbers, and these of other people; who they are.
+_Seen = tuple[dict[str, tuple[See, Tensor]], Tensor]
 
 
 def _cells(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
@@ -35,28 +40,26 @@ def _settings(lab: Lab, cell: Cell) -> Facts:
     decided = {"sensitive": lab.adversaries.sensitive, "many": _VERSION, "releases": bounds.releases}
     decided |= {"others": lab.config.adversary.others, "seen": lab.data.digest}
     if release_kind(cell.protection) in IMAGES:
-        decided |= lab.adversaries.of_clear() | {"at_most": bounds.reidentification_at_most}
+        decided |= lab.adversaries.of_clear()
     return decided
 
 
 def _measure(lab: Lab, cell: Cell) -> Facts:
-    """Names everybody from 1, 3, 10, ... releases of them, as far as their pictures reach.
+    """Names everybody from 1, 3, 10, ... releases of them, as far as half of their pictures reach.
 
-    For pixels, which tell the most, it uses further pictures of the test people only if those of the
-    test do not name too many already: more releases never tell less.
+    Larger numbers are measured on those of them who have enough pictures, in smaller panels. For pixels,
+    which tell the most, everybody has the pictures of the test alone, and those few further ones.
     """
-    bounds, adversaries = lab.config.recommend, lab.adversaries
-    most = max(_AT_LEAST, bounds.releases)
+    adversaries, most = lab.adversaries, max(_AT_LEAST, lab.config.recommend.releases)
+    further = _able(adversaries.further, adversaries.sensitive)
     pixels = release_kind(cell.protection) in IMAGES
-    people, further = (_able(each, adversaries.sensitive) for each in (lab.test, adversaries.further))
-    people = people if pixels else further
-    made = _curve(lab, cell, people, most)
-    last = made.points[-1] if made else None
-    larger = pixels and len(further) > len(people)
-    stopped = larger and last is not None and float(last.named.mean()) > bounds.reidentification_at_most
-    if larger and not stopped:
-        people = further
-        made = _curve(lab, cell, people, most)
+    people, seen = _able(lab.test, adversaries.sensitive) if pixels else further, _look(lab, cell)
+    curves = [_curve(lab, cell, people, seen, range(1, most + 1))]
+    reached = curves[0].points[-1].releases if curves[0] else most
+    for size in sets.SIZES:
+        if reached < size <= most:
+            few = _with_pictures(further, adversaries.sensitive, size)
+            curves.append(_curve(lab, cell, few, seen, range(size, size + 1)))
     counts = people.label(adversaries.sensitive).codes.unique(return_counts=True)[1]
     enough = {size: int((counts >= sets.pictures_for(size)).sum()) for size in (1, *sets.SIZES)}
     return {
@@ -70,17 +73,23 @@ def _measure(lab: Lab, cell: Cell) -> Facts:
                 "accepted": round(point.accepted, 4),
                 "linked": _round(point.linked),
                 **identity.by_person(point.scores, point.right, point.shown, point.half[point.shown]),
+                **({"panel": curve.panel} if curve and curve is not curves[0] else {}),
             }
-            for point in (made.points if made else ())
+            for curve in curves
+            for point in (curve.points if curve else ())
         ],
-        "panel": made.panel if made else 0,
-        "known": made.known if made else None,
-        "others": made.others if made else None,
-        "pictures": made.pictures if made else 0,
+        **{name: getattr(curves[0], name, 0) for name in ("panel", "known", "others", "pictures")},
         "enough": {str(size): enough[size] for size in sets.SIZES if size <= most},
         "able": enough[1],
-        "stopped": stopped,
     }
+
+
+def _with_pictures(people: LabelledImages, sensitive: str, releases: int) -> LabelledImages:
+    """The images of up to _FEW people who have pictures for this many releases."""
+    codes = people.label(sensitive).codes
+    names, counts = codes.unique(return_counts=True)
+    names = names[counts >= sets.pictures_for(releases)][:_FEW]
+    return people.rows(torch.isin(codes, names).nonzero()[:, 0])
 
 
 def _able(data: LabelledImages, sensitive: str) -> LabelledImages:
@@ -94,23 +103,26 @@ def _round(shares: np.ndarray) -> list[float]:
     return [round(share, 4) for share in shares.tolist()]
 
 
-def _curve(lab: Lab, cell: Cell, people: LabelledImages, most: int) -> Curve | None:
-    codes = people.label(lab.adversaries.sensitive).codes
-    if not sets.measurable(codes, most):
-        return None
+def _look(lab: Lab, cell: Cell) -> _Seen:
     gallery, _ = lab.adversaries.gallery(cell)
-    learned, of_others = gallery.learn_from(most=_LEARNED, copies=1)
-    asked = lab.release(cell, people.images, labs.MANY)
-    views = {
-        words: sets.few(reading(asked), reading(learned[0]))
-        for words, reading in readings(replace(gallery, asked=people.images[:1])).items()
-    }
+    (released,), of_others = gallery.learn_from(most=_LEARNED, copies=1)
+    ways = dict(readings(replace(gallery, asked=gallery.known[:1])))
     if gallery.images and lab.config.adversary.weights is not None:
         # A recogniser that a study trains names fewer than models of the values do.
-        views[", on embeddings"] = sets.few(*(_embed(lab, cell, each) for each in (asked, learned[0])))
+        ways[", on embeddings"] = partial(_embed, lab, cell)
+    return {words: (see, see(released)) for words, see in ways.items()}, of_others
+
+
+def _curve(lab: Lab, cell: Cell, people: LabelledImages, seen: _Seen, sizes: range) -> Curve | None:
+    """The curve from these people's pictures; None if fewer than four have two."""
+    codes = people.label(lab.adversaries.sensitive).codes
+    if not sets.measurable(codes, sizes[-1]):
+        return None
+    asked = lab.release(cell, people.images, labs.MANY)
+    views = {words: sets.few(see(asked), others) for words, (see, others) in seen[0].items()}
     scenes = people.labels["original"].codes if "original" in people.labels else None
-    further = {"network": partial(by_network, seed=cell.seed)}
-    return sets.curve(views, codes, of_others, scenes=scenes, most=most, further=further, seed=cell.seed)
+    how: dict[str, Any] = {"further": {"network": partial(by_network, seed=cell.seed)}, "seed": cell.seed}
+    return sets.curve(views, codes, seen[1], scenes=scenes, least=sizes[0], most=sizes[-1], **how)
 
 
 def _embed(lab: Lab, cell: Cell, released: Any) -> Tensor:

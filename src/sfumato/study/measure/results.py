@@ -7,7 +7,7 @@ from typing import Annotated
 import pydantic
 from pydantic import Field
 
-from sfumato.study.hits import Hits, Means
+from sfumato.assess.hits import Hits, Means
 from sfumato.study.vocabulary import MEASURES
 
 CANDIDATES = (100, 1_000, 10_000, 1_000_000)  # equally likely people, besides those on the test images
@@ -133,6 +133,7 @@ class Trained(Model):
     figure: str | None = None  # validated on held-out people; None if nobody could be held out
     curve: tuple[tuple[int, float], ...] = ()  # steps, and the figure then
     flat: bool | None = None  # whether it had stopped rising before the ceiling
+    minutes: float | None = None  # the budget, if it ended the training
 
 
 class Believed(Model):
@@ -174,19 +175,22 @@ class Point(Believed):
     by_adversary: dict[str, float]  # the share of each, of all people
     accepted: float  # sets accepted as the right person's, at 1 in 100 false acceptances
     linked: tuple[float, ...]  # per person: tries that link labels of two services, n releases each
+    panel: int | None = None  # people to choose from, if fewer are looked for than with the first number
 
 
 class Many(Model):
     """How naming grows with the number of releases of one person; see attack.sets."""
 
-    points: tuple[Point, ...]  # by rising n, of the same people; none if fewer than four have two pictures
+    points: tuple[
+        Point, ...
+    ]  # by rising n, of the same people unless they say so; none if fewer than four have two pictures
     panel: int  # people to choose from; guessing is right in 1/panel
     known: int | None = None  # pictures of each in a gallery; None in older records, as the next
     others: int | None = None  # people to learn from
     pictures: int  # of each person, some in a gallery and some to be named
     enough: dict[int, int]  # number of releases -> how many of `able` people have enough pictures for it
     able: int  # people who have two pictures, in two scenes
-    stopped: bool = False  # larger numbers were skipped, since smaller ones name too many already
+    stopped: bool = False  # of kept records: larger numbers were skipped, since smaller ones name too many
 
 
 class LogRank(Model):
@@ -224,7 +228,6 @@ class Pictures(Model):
     original: list[Picture]
     released: list[Picture]
     denoised: list[Picture] | None
-    restored: list[Picture] | None = None
 
 
 class Example(Model):

@@ -13,11 +13,11 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
+from sfumato.assess.hits import join
 from sfumato.base.proportions import wilson
 from sfumato.study import vocabulary
 from sfumato.study.choose.figures import Setting, classifier_in_words, estimate_of, percent
 from sfumato.study.choose.results import Results
-from sfumato.study.hits import join
 from sfumato.study.report import charts
 from sfumato.study.report.tables import Column, Section, Value, settings_table, show_estimate, text_column
 from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTIONS, VIEWS, Look, MeasureWords
@@ -333,30 +333,25 @@ def pictures(results: Results) -> Section | None:
         return None
     uris = dict.fromkeys(uri for result in shown.values() for uri in result.original)
     originals = {uri: number for number, uri in enumerate(uris)}  # several rows show one
-    views = ["released"] + [
-        view
-        for view in ("denoised", "restored")
-        if any(getattr(result, view) for result in shown.values())
-        or (not originals and any(view == seen for _, seen in left))
-    ]
+    seen = {view for _, view in left if not originals}
+    denoised = "denoised" in seen or any(result.denoised for result in shown.values())
+    views = ["released", "denoised"] if denoised else ["released"]
 
     def original(spec: str) -> Value:
         numbers = [originals[uri] for uri in shown[spec].original] if spec in shown else []
         return Value("", pictures=tuple((f"#original-{n}", f"original {n + 1}") for n in numbers))
 
     def view_of(view: str, spec: str) -> Value:
-        words = "restored by an adversary" if view == "restored" else view
-        after = f"image {{}} {words} {'with' if view == 'released' else 'after'} {spec}"
+        after = f"image {{}} {view} {'with' if view == 'released' else 'after'} {spec}"
         return _row_of(getattr(shown.get(spec), view, None) or (), after, left.get((spec, view), "–"))
 
     columns = [text_column(view, partial(view_of, view)) for view in views]
     if originals:
         columns.insert(0, text_column("original", original))
-    style = "pictures four" if "restored" in views else "pictures"
     values = {
         "views": views,
         "originals": list(originals),
-        "table": settings_table("pictures", specs, columns, style=style),
+        "table": settings_table("pictures", specs, columns, style="pictures"),
     }
     if originals:
         return Section("pictures", "What is seen", values, "Pictures", originals=True)

@@ -9,10 +9,10 @@ from itertools import groupby
 from typing import Any
 from urllib.parse import quote
 
+from sfumato.assess.hits import Hits, hits_of
 from sfumato.base.files import write_rows
 from sfumato.study.choose.figures import Estimate, percent
 from sfumato.study.choose.results import Results
-from sfumato.study.hits import Hits, hits_of
 
 Row = dict[str, Any]
 _LONG = 40  # letters; longer text is broken into lines
@@ -234,7 +234,7 @@ def _many(result: Any) -> list[Row]:
             "releases": point.releases,
             "adversary": name,
             "named": share,
-            "guessing": 1 / result.panel,
+            "guessing": 1 / (point.panel or result.panel),
             "people": len(point.named),
             "known": result.known,
             "others": result.others,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sfumato.assess.hits import Hits, fewest, hits_of, whole_percents
 from sfumato.base.proportions import over_people, upper_end_over_people
-from sfumato.study.hits import Hits, fewest, hits_of, whole_percents
 
 
 def of_people(hits: list[float], each: float = 1.0) -> Hits:
