@@ -175,7 +175,6 @@ def majority(answers: Sequence[str]) -> str | None:
 
 
 def _unequal_pairs(counts: Counter[Hashable]) -> int:
-    """Count ordered pairs of different answers."""
     return counts.total() ** 2 - sum(count**2 for count in counts.values())
 
 

@@ -162,7 +162,6 @@ class Perceptual:
 
 
 def _prepare(images: Tensor, size: tuple[int, int]) -> Tensor:
-    """Bring images to three channels and the size of comparison."""
     images = images.expand(-1, 3, -1, -1)
     if images.shape[2:] == size:
         return images

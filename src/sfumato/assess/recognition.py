@@ -111,7 +111,6 @@ def _accept(genuine: Tensor, impostors: Tensor, false_accept_rate: float) -> flo
 
 
 def _sides(scores: Tensor, same: Tensor) -> tuple[Tensor, Tensor]:
-    """Return scores of one-person pairs, and ascending ones of two-person pairs."""
     genuine, impostors = scores[same], scores[~same].sort().values
     if not len(genuine) or not len(impostors):
         raise DataError("verification needs pairs of one person and pairs of two")

@@ -379,7 +379,6 @@ def _number(arrays: list[Any]) -> dict[str, Tensor]:
 
 
 def _arrays(message: Any) -> dict[str, Tensor]:
-    """Return the arrays of a message's first record, by name."""
     for record in message.content.array_records.values():
         arrays = {name: np.array(array.numpy()) for name, array in record.items()}
         if all(map(str.isdecimal, arrays)):

@@ -139,7 +139,6 @@ def images(
 
 
 def _in_numbers(scores: "Scores", measure: "Measure") -> dict[str, Any]:
-    """Summarise one measure over all pairs, for JSON."""
     from sfumato.assess.pairs import summarise
 
     summary = summarise(scores, measure)
@@ -362,5 +361,4 @@ def _print_ranks(found: "list[Ranked]", kept: list[dict[str, float]], releases: 
 
 
 def _at_least(proved: float) -> str:
-    """Round a lower bound down, in words."""
     return f"at least {math.floor(1000 * proved) / 1000:.3f}" if proved >= 0.001 else "nothing"

@@ -230,7 +230,6 @@ def _many(
 
 
 def _describe(outcome: "Outcome", protection: Any, faceless: Sequence[str] = ()) -> Iterator[str]:
-    """Describe what became of an image, or of the images of a folder."""
     from sfumato.artefacts import read_card
     from sfumato.device.jobs.journal import NAMED, counts_by_word
 

@@ -318,7 +318,6 @@ class Storage:
             raise OSError(code, self._hide(said), self.at(name)) from None
 
     def _hide(self, text: str) -> str:
-        """Remove the user and password of the URL from a text."""
         authority = self.url.partition("://")[2].partition("/")[0]
         user, colon, password = authority.rpartition("@")[0].partition(":")
         words = {user, unquote(user), password, unquote(password)} - {""} if colon else ()

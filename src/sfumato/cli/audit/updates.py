@@ -126,7 +126,6 @@ def update(
 
 
 def _search_of(name: str | None, overrides: list[str]) -> "InversionConfig | None":
-    """Return the search of --search and --set."""
     from sfumato.attack import gradient_inversion as method
     from sfumato.audits.update import USUAL_SEARCH
     from sfumato.base.settings import check_settings, parse_overrides

@@ -309,7 +309,6 @@ class Client(AbstractContextManager["Client"]):
         return self._ask(messages.Forgotten, "DELETE", path, again=False).forgotten
 
     def _find_listed(self, name: str | None) -> ClassifierInfo:
-        """Find a classifier, whether or not its model is served."""
         name = self._default if name is None else name
         if found := [info for info in self.classifiers() if info.name == name]:
             return found[0]

@@ -107,7 +107,6 @@ class Connection:
     def _receive(
         self, method: str, path: str, content: bytes | None, headers: dict[str, str], until: float
     ) -> bytes:
-        """Receive the body of a reply, and count its bytes as they arrive."""
         try:
             with self.http.stream(method, path, content=content, headers=headers) as reply:
                 packed = reply.headers.get("content-encoding", "identity").strip().lower()

@@ -371,7 +371,6 @@ def _run(
     report: Report,
     outcome: Outcome,
 ) -> None:
-    """Let workers release the missing files, and keep the journal."""
     images = size = 0
     # A cluster would run tasks that are meant to wait: there, the limit is on tasks.
     ahead = 1 if where.name == "ray" and where.workers else _AHEAD

@@ -449,7 +449,6 @@ def match_boxes(known: Iterable[Box], found: Iterable[Box]) -> tuple[list[Box], 
 
 
 def _likeness(one: Box, other: Box) -> float:
-    """Compute the intersection over union of two boxes."""
     inner = [min(one[i + 1], other[i + 1]) - max(one[i], other[i]) for i in (0, 2)]
     common = max(0, inner[0]) * max(0, inner[1])
     areas = [(box[1] - box[0]) * (box[3] - box[2]) for box in (one, other)]

@@ -214,7 +214,6 @@ class Worker:
         return file
 
     def _members(self, file: Outcome) -> _Listed:
-        """Yield the images of a shard. Raises DamagedTarError."""
         outputs: set[str] = set()
         try:
             with self.job.source.stream(file.source) as content:

@@ -166,7 +166,6 @@ class _Charging:
         return int(number)
 
     def _near(self, fingerprint: Fingerprint) -> list[int]:
-        """Find the images that one with this fingerprint nearly copies."""
         marks = ", ".join("?" * len(fingerprint.probes))
         candidates = self.database.execute(
             "select id, fingerprint from (select image as number, count(*) as shared "

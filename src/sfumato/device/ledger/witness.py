@@ -276,7 +276,6 @@ def forget(ledger: str | os.PathLike[str]) -> None:
 
 
 def _check_copy(path: Path) -> None:
-    """Raise LedgerError unless a file is a whole ledger."""
     if not path.is_file():
         raise LedgerError(f"{path}: no such file: name a copy of the ledger")
     try:
