@@ -1,4 +1,4 @@
-"""SemSim: the distance of a reconstruction from showing people what its original shows.
+"""SemSim: the distance of a reconstruction from showing people the same as its original.
 
 Source: SemSim (docs/papers.md, "SemSim"), Sec. 4.3. The network is trained on people's recognition
 (`sfumato.learn.semsim`) and read from its artefact. There are two: SemSim as published, an embedding; and

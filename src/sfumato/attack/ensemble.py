@@ -153,7 +153,7 @@ def by_images(
     config, known, names, landmarks = recognisers.config, gallery.known, gallery.names, gallery.landmarks
     asked, weight, networks = see(gallery.released), 1, {"": static}
     if adaptive:
-        known, names, weight = _known(gallery, see, config.copies)
+        known, names, weight = _view_gallery(gallery, see, config.copies)
         landmarks = None if landmarks is None else landmarks.repeat(len(known) // len(landmarks), 1, 1)
     faces, rate = recognisers.find(asked)
     cut, cut_asked = recognisers.cut(known, landmarks), recognisers.cut(asked, faces)
@@ -196,12 +196,12 @@ def by_student(
     It learns from other people's photographs; for `how` see Recognisers.teach.
     """
 
-    def seen(number: int) -> Tensor:
+    def protect(number: int) -> Tensor:
         images: Tensor = gallery.release(gallery.others, OTHERS, _TAUGHT + number).images()
         return images
 
-    student = recognisers.teach(config, gallery.seed, teacher, seen, mirrored=gallery.mirrored, **how)
-    known, names, weight = _known(gallery, lambda release: release.images(), recognisers.config.copies)
+    student = recognisers.teach(config, gallery.seed, teacher, protect, mirrored=gallery.mirrored, **how)
+    known, names, weight = _view_gallery(gallery, lambda release: release.images(), recognisers.config.copies)
     pair = [
         student.embed(recognisers.frame(images), mirrored=gallery.mirrored)
         for images in (known, gallery.released.images())
@@ -212,8 +212,8 @@ def by_student(
     return Compared(guesses=guesses, names=names, verify=verify, trained=trained, others=others)
 
 
-def _known(gallery: Gallery, see: See, copies: int) -> tuple[Tensor, Tensor, int]:
-    """What is seen of released known photographs, who is on them, and as how many, if equal, each counts."""
+def _view_gallery(gallery: Gallery, see: See, copies: int) -> tuple[Tensor, Tensor, int]:
+    """Views of released known photographs, who is on them, and as how many, if equal, each counts."""
     drawn = [see(each) for each in gallery.releases(gallery.known, GALLERY, copies)]
     return torch.cat(drawn), gallery.names.repeat(len(drawn)), 1 if gallery.noisy else copies
 

@@ -487,7 +487,7 @@ def _finish(model: CodeModel, raw: Tensor) -> Tensor:
 
 
 def _numbers(model: CodeModel, data: LabelledImages, rows: Tensor | None = None, of: _Of = None) -> Tensor:
-    """(n, d) numbers of some rows, or what `of` makes of their outputs; a frozen encoder sees each once."""
+    """(n, d) numbers of some rows, or `of` their outputs; a frozen encoder sees each once."""
     rows, of = torch.arange(len(data)) if rows is None else rows, of or model.network.code
     if not is_frozen(model.config.encoder):
         return model.infer(lambda part: of(model.encode(part)), data.images[rows])

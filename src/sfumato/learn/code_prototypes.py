@@ -122,7 +122,7 @@ class CodePrototypes:
         """(N, b) codes as released, bits as 1 and -1 -> (N, D) embeddings, on average those of clean ones."""
         if self.words is not None:
             rows = (codes > 0) @ (1 << np.arange(self.dimension - 1, -1, -1))
-            return np.asarray(_unbiased(self.words, code, self.dimension)[rows])
+            return np.asarray(_remove_bias(self.words, code, self.dimension)[rows])
         return np.asarray(codes if self.bits is None else codes / part_left(code, self.dimension))
 
     def weight(self, code: Code) -> float:
@@ -131,7 +131,7 @@ class CodePrototypes:
         The noise is its variance relative to a clean code: 1 for bits, 1/D for numbers of a norm of about 1.
         """
         if self.words is not None:
-            longer = np.square(_unbiased(self.words, code, self.dimension)).sum(1).mean() - 1
+            longer = np.square(_remove_bias(self.words, code, self.dimension)).sum(1).mean() - 1
             return max(1 / (1 + max(0.0, float(longer))), _LEAST_WEIGHT)
         if self.bits is not None:
             return max(part_left(code, self.dimension) ** 2, _LEAST_WEIGHT)
@@ -219,7 +219,7 @@ def part_left(code: Code, bits: int) -> float:
     return 1.0
 
 
-def _unbiased(words: np.ndarray, code: Code, bits: int) -> np.ndarray:
+def _remove_bias(words: np.ndarray, code: Code, bits: int) -> np.ndarray:
     """(2^b, D) words -> those whose mean over the noise of a code's word is the word itself."""
     left = part_left(code, bits)
     if code.epsilon is not None:

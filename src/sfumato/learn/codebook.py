@@ -1,7 +1,7 @@
 """The start of a codebook: directions in which classes differ, and words among the images of all classes.
 
 Source: linear discriminant analysis (Fisher 1936) for the directions; k-means (Lloyd 1982) for the words,
-from the start of Arthur & Vassilvitskii 2007 (k-means++); a second table has words of what the first leaves.
+from the start of Arthur & Vassilvitskii 2007 (k-means++); a second table has words of the remainder.
 Ours: directions are weighted, and words are of mixtures of two images, since new classes lie between others.
 """
 

@@ -15,9 +15,9 @@ _MOST_OF_ONE = 8  # bits of one table of words
 
 
 class Codebook(nn.Module):
-    """2^b words, each the sum of one row of each table, of which the nearest to a vector is its code.
+    """2^b words, each the sum of one row of each table; the nearest to a vector is its code.
 
-    Source: vector quantisation; of two tables, the additive quantisation of Babenko & Lempitsky 2014, whose
+    Source: vector quantisation; with two tables, the additive quantisation of Babenko & Lempitsky 2014, whose
     search here is exact. State: the tables: one for up to 8 bits, and two of half as many for up to 16.
     """
 

@@ -26,7 +26,7 @@ _TURNS = (0.1, 0.9)  # of the head, from 0 (left) to 1 (right)
 
 
 def load_source(path: str) -> Code | Answer:
-    """What is painted. Raises ArtefactError for another artefact, or a longer code."""
+    """The source of pictures. Raises ArtefactError for another artefact, or a longer code."""
     of_answers = artefacts.read_card(path)["kind"] == ANSWERS
     source: Code | Answer = Answer(path) if of_answers else Code(path)
     if not 1 <= (source.outputs or 0) <= 2**MOST_BITS:
@@ -71,7 +71,7 @@ def paint(words: Sequence[int], shape: tuple[int, int, int], *, names: Sequence[
     """A picture of the stand-in for each code or answer: (N, C, H, W) uint8, equal for equal numbers alone.
 
     `names` are those of all answers, if the numbers are answers: where all are expressions, glasses or hats
-    of drawn faces, the picture has what is named. Otherwise the number decides expression, glasses, pose and
+    of drawn faces, the picture has the same. Otherwise the number decides expression, glasses, pose and
     hat.
     """
     import torch

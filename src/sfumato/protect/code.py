@@ -54,7 +54,7 @@ def words_of(bits: "Tensor") -> "Tensor":
 
 
 class Lengths(BaseModel):
-    """The length of codes, and what bits are, on the card of their encoder."""
+    """The length of codes, and the meaning of bits, on the card of their encoder."""
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 

@@ -22,7 +22,7 @@ PEOPLE = (1_000, 1_000_000)  # numbers of equally likely people in statements ab
 
 _RARE = 1e-290  # a prior so small that a bound is its factor times the prior
 
-# Of 341 people of LFW whose faces fill 84x84 pixels a recogniser with clean photographs names 24.9% by 21
+# Among 341 people of LFW whose faces fill 84x84 pixels a recogniser with clean photographs names 24.9% by 21
 # means along a side, and guesses by 10.5 (docs/results/protections.md, "Re-identification on LFW by seven
 # adversaries"). Whoever trains on releases names 42.6% there: coarser cells give no anonymity.
 MOST_CELLS = 12  # cells along the shorter side; with more, faces that fill the image are recognised
@@ -115,8 +115,8 @@ def chance_and_surest(
 ) -> tuple[float, float]:
     """How often the right one of some equally likely classes is named from one of its codes, exactly.
 
-    By the best adversary, who has all these images and knows the noise: of all namings, and of that share of
-    them of which they are surest. The proved bound is above the first; divided by the share, above the other.
+    By the best adversary, who has all these images and knows the noise: for all namings, and for the share of
+    them with the surest. The proved bound is above the first; divided by the share, above the other.
 
     Takes (N, b) outputs of the code's encoder and (N,) int64 classes. Raises ConfigError for anything but a
     code of bits of at most MOST_OUTPUTS outputs.

@@ -46,7 +46,7 @@ def read_index(index: str, content: bytes) -> Mapping[bytes, tuple[str, Path]]:
         if len(original) != hashlib.sha256().digest_size:
             raise DataError(
                 f"{place}: {line['digest']!r} is not a digest, of 64 hexadecimal digits: "
-                "write what sfumato.images.digest(image).hex() gives"
+                "write sfumato.images.digest(image).hex()"
             )
         if not line["file"]:
             raise DataError(f"{place}: no value for 'file': fill it in or remove the row")

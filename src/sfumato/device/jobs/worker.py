@@ -151,7 +151,7 @@ def encode_files(release: Any, config: FolderConfig, *, made_of: str | None) -> 
 
 def fill(png: bytes) -> bytes:
     """Fill a PNG, by a chunk that readers skip, up to 2 or 3 times a power of two: sizes tell little then."""
-    chunk = b"paDd" + bytes(-(len(png) + 12) % (1 << ((len(png) + 12).bit_length() - 2)))
+    chunk = b"fiLl" + bytes(-(len(png) + 12) % (1 << ((len(png) + 12).bit_length() - 2)))
     return png[:-12] + (len(chunk) - 4).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4) + png[-12:]
 
 
