@@ -26,7 +26,8 @@ ANSWERS = {
     ),
     "What an adversary finds out": (
         "5.0% of releases are named with the right identity by the strongest adversary (95% interval "
-        "2.9 to 8.4; adaptive adversary, SVM classifier; 250 people among 50); guessing is right for 2.0%.",
+        "2.9 to 8.4; adaptive adversary, SVM classifier; 250 looked for among 50 people, "
+        "20 known photographs of each, 1 release); guessing is right for 2.0%.",
         "At most 10.0% is accepted; the upper end for all adversaries and 500 people is 7.3% (95% "
         "confidence, all settings of the study allowed for).",
     ),

@@ -83,7 +83,7 @@ _PROTECTIONS: dict[str, tuple[str, Look, dict[str, str]]] = {
     ),
     "code": ("Code", Look(BROWN, "X"), _CODE_AXES),
     "answer": ("The answer alone", Look(VERMILION, ">"), {"artefact": "classifier"}),
-    "avatar": ("Avatar", Look(SKY, "h"), {"bits": "bits shown", "artefact": "encoder"}),
+    "avatar": ("Avatar", Look(SKY, "H"), {"bits": "bits shown", "artefact": "encoder"}),
     "outside": ("Outside tool", Look(GREY, "d"), {"index": "tool"}),
 }
 _LEAVES = {

@@ -84,7 +84,7 @@ class Risk:
     @property
     def crowd(self) -> str:
         """How many people are looked for, and what the adversary had, in words."""
-        return f"{len(self.strongest.probes):,} people among {self.had or f'{self.identities:,}'}"
+        return f"{len(self.strongest.probes):,} looked for among {self.had or f'{self.identities:,}'}"
 
     @property
     def strongest(self) -> Hits:
