@@ -68,8 +68,8 @@ def test_the_most_accurate_setting_under_the_bound_is_recommended():
     assert "90.0% of images are classified correctly (95% interval 89.6 to 90.4; " in keeps.sentences[0]
     assert finds.sentences[0] == (
         "6.0% of releases are named with the right identity by the strongest adversary (95% interval 3.7 to "
-        "9.7; adaptive adversary, SVM classifier; 250 looked for among 50 people, 20 known photographs of each, "
-        "1 release); guessing is right for 2.0%."
+        "9.7; adaptive adversary, SVM classifier; 250 looked for among 50 people, 20 known photographs of "
+        "each, 1 release); guessing is right for 2.0%."
     )
 
 
