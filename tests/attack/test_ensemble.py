@@ -1,6 +1,6 @@
 """All adversaries on one gallery: one, or a sum of several, chosen by people whom they do not name."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -155,16 +155,6 @@ def test_a_table_of_few_outputs_counts_eight_releases_of_each_photograph():
 # Mirror images
 
 
-@dataclass(frozen=True)
-class Flat:
-    """A release of numbers."""
-
-    values: Tensor
-
-    def vectors(self) -> Tensor:
-        return self.values
-
-
 def profiles(*, turned: bool) -> tuple[Gallery, Tensor]:
     """Photographs of people, (N, 1, 8, 12): turned to either side at random, or each to the right alone."""
     draw = torch.Generator().manual_seed(0)
@@ -184,7 +174,7 @@ def profiles(*, turned: bool) -> tuple[Gallery, Tensor]:
         asked=images[people][probes],
         others=images[~people],
         of_others=codes[~people],
-        release=lambda clear, stream, number: Flat(clear.flatten(1).float()),
+        release=lambda clear, stream, number: clear.flatten(1).float(),
         noisy=False,
         images=True,
         mirrored=True,
@@ -193,7 +183,7 @@ def profiles(*, turned: bool) -> tuple[Gallery, Tensor]:
 
 
 def by_vectors_of(gallery: Gallery) -> Compared:
-    return by_values(gallery, lambda _: {"": Flat.vectors}, copies=1)
+    return by_values(gallery, lambda _: {"": lambda sent: sent}, copies=1)
 
 
 def by_plda(compared: Compared, truth: Tensor) -> float:

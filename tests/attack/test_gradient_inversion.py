@@ -1,10 +1,8 @@
 """Gradient inversion: what is shared, when a guess is right, how guesses are followed, what is refused."""
 
 import copy
-import math
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -471,20 +469,3 @@ def test_problems_of_one_call_differ_in_labels_and_statistics_alone():
     for pair in ([], []), ([shared], [KNOWS] * 2):
         with pytest.raises(DataError, match="one of each, at least 1"):
             invert_all(lenet(), *pair, FEW)
-
-
-@pytest.mark.parametrize("attempts", [1, 2, 3])
-def test_a_search_that_runs_off_begins_again_elsewhere_as_often_as_it_may(attempts: int):
-    begun = []
-
-    def nowhere(units: Tensor, labels: None) -> tuple[Tensor, Tensor]:
-        begun.append(tuple(units.detach().flatten().tolist()))
-        cost = (units * math.nan).flatten(1).sum(1)
-        return cost, cost.detach()
-
-    nowhere.problems = [SimpleNamespace(labels=torch.tensor([3]))]
-    guess = gradient_inversion.Guess(torch.randn(1, 1, 4, 4), None, torch.Generator().manual_seed(1))
-    config = InversionConfig(optimiser="lbfgs", steps=20)
-    (end,) = gradient_inversion._follow_lbfgs(nowhere, [guess], config, lambda _: None, attempts)
-    assert end.cost == math.inf
-    assert len({start for start in begun if not math.isnan(start[0])}) == attempts

@@ -288,10 +288,9 @@ def test_photographs_without_a_face_in_the_middle_are_refused_with_the_cure(leve
 @pytest.fixture(scope="module")
 def of_lfw(shared_data):
     """Eight faces of LFW at 84x84, and the landmarks that were found on the full photographs."""
-    landmarks = torch.from_numpy(np.load(shared_data / "lfw_faces_84.npz")["landmarks"])
-    return pictures.photographs(shared_data, "lfw_faces_84", range(0, len(landmarks), 1100)), landmarks[
-        ::1100
-    ]
+    landmarks = torch.from_numpy(np.load(shared_data / "lfw_faces_84.npz")["landmarks"])[::1100]
+    rows = range(0, 1100 * len(landmarks), 1100)
+    return pictures.photographs(shared_data, "lfw_faces_84", rows), landmarks
 
 
 def test_faces_of_real_photographs_are_found_and_a_black_one_has_the_usual_place(shared_data, of_lfw):

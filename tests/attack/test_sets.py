@@ -1,5 +1,7 @@
 """Naming people from sets of releases: limits that are known, and what is chosen by whom."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -20,10 +22,10 @@ def bits(people: int, each: int, apart: float, seed: int, count: int = 8) -> tup
     return codes.flatten(0, 1), torch.arange(people).repeat_interleave(each)
 
 
-def curve_of(apart: float, *, people: int = 24, each: int = 15, seed: int = 0) -> sets.Curve:
-    codes, who = bits(people, each, apart, seed)
+def curve_of(apart: float, *, seed: int = 0, **more: Any) -> sets.Curve:
+    codes, who = bits(24, 15, apart, seed)
     others, of_others = bits(30, 10, apart, seed + 1)
-    return sets.curve({"": (codes, others)}, who, of_others, most=10, draws=4, seed=seed)
+    return sets.curve({"": (codes, others)}, who, of_others, seed=seed, **{"most": 10, "draws": 4} | more)
 
 
 @pytest.fixture(scope="module")
@@ -69,29 +71,23 @@ def test_releases_of_one_picture_are_never_both_known_and_asked():
     assert named(scenes) < 0.13  # guessing: 0.083
 
 
-def curve_in(scenes: Tensor) -> sets.Curve:
-    codes, who = bits(24, 15, 1.0, 0)
-    others, of_others = bits(30, 10, 1.0, 1)
-    return sets.curve({"": (codes, others)}, who, of_others, scenes=scenes, most=3, draws=2, seed=0)
-
-
 @pytest.mark.parametrize("alone", [1, 3, 20, 21])
 def test_people_in_one_scene_alone_are_not_looked_for_and_the_others_are(alone: int):
     who = torch.arange(24).repeat_interleave(15)
     scenes = torch.arange(len(who)).where(who >= alone, -1 - who)
     if 24 - alone < 4:
         with pytest.raises(DataError, match="fewer than four people are in two scenes"):
-            curve_in(scenes)
+            curve_of(1.0, scenes=scenes, most=3, draws=2)
         return
-    curve = curve_in(scenes)
+    curve = curve_of(1.0, scenes=scenes, most=3, draws=2)
     assert [point.releases for point in curve.points] == [1, 3]
     assert curve.points[0].people.tolist() == list(range(alone, 24))
 
 
 @pytest.mark.parametrize("scene_of", [[0] * 14 + [1], [0, *[1] * 14], [0] * 7 + [1] * 8])
 def test_people_in_two_scenes_are_known_by_one_and_named_by_the_other(scene_of: list[int]):
-    curve = curve_in(2 * torch.arange(24).repeat_interleave(15) + torch.tensor(scene_of).repeat(24))
-    assert curve.points[0].releases == 1
+    scenes = 2 * torch.arange(24).repeat_interleave(15) + torch.tensor(scene_of).repeat(24)
+    assert curve_of(1.0, scenes=scenes, most=3, draws=2).points[0].releases == 1
 
 
 @pytest.mark.parametrize(
@@ -120,11 +116,7 @@ def test_too_few_people_are_nobody_to_look_for():
 
 def test_what_a_device_sends_may_depend_on_what_it_sent_before():
     """A device that always sends the same tells nothing."""
-    codes, who = bits(24, 15, 1.0, 0)
-    others, of_others = bits(30, 10, 1.0, 1)
-    views = {"": (codes, torch.zeros_like(others))}
-    silent = sets.curve(views, who, of_others, sent=np.zeros_like, most=1, draws=2, seed=0)
-    shares = silent.points[0].by_adversary
+    shares = curve_of(1.0, sent=np.zeros_like, most=1, draws=2).points[0].by_adversary
     assert shares == pytest.approx(dict.fromkeys(shares, 1 / 12))
 
 

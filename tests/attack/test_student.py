@@ -5,7 +5,7 @@ photograph. All means of a person's pixels are equal, so that a linear model of 
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 
 import pytest
@@ -17,6 +17,7 @@ from sfumato.attack.reidentify import AdversaryConfig, Recognisers, StudentConfi
 from sfumato.errors import ConfigError
 from sfumato.networks import Conv4
 from sfumato.networks.weights import initial_weights
+from sfumato.protect import Release
 
 SIDE, LEARNED, LOOKED_FOR, EACH = 16, 30, 12, 16
 CONFIG = AdversaryConfig(steps=80, batch=64, copies=2, start="random")
@@ -35,28 +36,19 @@ def stripes(people, *, seed=0):
     return (127.5 + 100 * waves)[:, None].round().to(torch.uint8), codes
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A release of images."""
-
-    pixels: torch.Tensor
-
-    def images(self):
-        return self.pixels
-
-    def vectors(self):
-        return self.pixels.flatten(1).float() / 255
+def shown(pixels):
+    return Release(pixels.to(torch.uint8), "", (SIDE, SIDE))
 
 
 def noisy(images, stream, number, *, deviation):
     draw = torch.Generator().manual_seed(1000 * stream + number)
     noise = deviation * torch.randn(images.shape, generator=draw)
-    return Shown((images + noise).round().clamp(0, 255).to(torch.uint8))
+    return shown((images + noise).round().clamp(0, 255))
 
 
 def random_bits(images, stream, number):
     draw = torch.Generator().manual_seed(1000 * stream + number)
-    return Shown((255 * torch.randint(0, 2, images.shape, generator=draw)).to(torch.uint8))
+    return shown(255 * torch.randint(0, 2, images.shape, generator=draw))
 
 
 def code(images, stream, number):
@@ -65,7 +57,7 @@ def code(images, stream, number):
     across, down = pixels.diff(dim=3).abs().mean((1, 2, 3)), pixels.diff(dim=2).abs().mean((1, 2, 3))
     bits = torch.stack([across > down, across + down > 90], 1)[:, :, None, None]  # (N, 2, 1, 1)
     squares = bits.expand(-1, -1, SIDE, SIDE // 2).permute(0, 2, 1, 3).reshape(-1, 1, SIDE, SIDE)
-    return Shown((255 * squares).to(torch.uint8))
+    return shown(255 * squares)
 
 
 def world(release, *, is_noisy=True, mirrored=False):
@@ -107,7 +99,12 @@ def teacher():
 
 
 def values_of(gallery, outputs=None):
-    return by_values(gallery, lambda _: {"": lambda each: each.vectors()}, copies=2, outputs=outputs)
+    return by_values(
+        gallery,
+        lambda _: {"": lambda each: each.vectors()},
+        copies=2,
+        outputs=outputs,
+    )
 
 
 def test_it_names_people_whom_a_linear_model_of_pixels_cannot_tell_apart():

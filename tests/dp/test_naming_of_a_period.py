@@ -97,9 +97,8 @@ def test_the_figures_of_a_quarter_and_of_a_year():
     )
     assert factor(outputs=6, releases=4) == pytest.approx(1_296)
     assert counting([1e-3] * 1_000, outputs=6).chance == pytest.approx(6e-3)
-    assert [counting(k / 1_000, outputs=6).chance for k in (2, 3)] == pytest.approx(
-        [12e-3, 18e-3]
-    )  # of k guesses
+    of_guesses = [counting(k / 1_000, outputs=6).chance for k in (2, 3)]
+    assert of_guesses == pytest.approx([12e-3, 18e-3])
 
 
 def statement(bound, releases: int) -> Naming:
@@ -186,9 +185,8 @@ def test_runs_break_the_bound_of_independent_draws_and_not_that_of_a_chain():
         steps = np.zeros((2, 2))
         np.add.at(steps, (each[:-1], each[1:]), 1)
         share = steps / np.maximum(steps.sum(1, keepdims=True), 1)
-        likeliest.append(
-            float(np.prod(share**steps))
-        )  # of the chain that suits it best; others have the rest
+        # Of the chain that suits it best; others have the rest.
+        likeliest.append(float(np.prod(share**steps)))
     laws = np.diag(likeliest)
     people = np.hstack([laws, 1 - laws.sum(1, keepdims=True)])  # what else it makes counts for nobody
     named = exact([1 / len(series)] * len(series), people)
@@ -263,9 +261,8 @@ def test_rare_codes_are_sent_as_the_nearest_that_many_have():
     sent = np.zeros((200, 8))
     np.add.at(sent.T, rule, laws.T)
     used = sent.sum(0) > 0
-    assert (sent.max(0)[used] / sent.sum(0)[used]).max() <= bound_posterior(200, sent.mean(0)[used].min()) * (
-        1 + 1e-9
-    )
+    stated = bound_posterior(200, sent.mean(0)[used].min())
+    assert (sent.max(0)[used] / sent.sum(0)[used]).max() <= stated * (1 + 1e-9)
     with pytest.raises(ConfigError, match=r"least=0.9: the most frequent code has 0\.5"):
         share_codes(reference, outputs=8, least=0.9, delta=0.01)
     assert bound_posterior(1_000, 0.0) == 1

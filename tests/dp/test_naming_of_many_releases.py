@@ -367,15 +367,6 @@ def test_the_worst_person_is_named_more_often_than_people_are_on_average():
     assert each.mean() == pytest.approx(exact([0.2] * 5, rows)) == pytest.approx(0.4)
 
 
-@few_tries
-@given(seeds)
-def test_on_average_each_person_is_named_as_often_as_the_best_adversary_is_right(seed):
-    draw = np.random.default_rng(seed)
-    rows = draw.dirichlet(np.full(4, 0.5), size=6)
-    priors = draw.dirichlet(np.ones(6))
-    assert priors @ of_each(list(priors), rows) == pytest.approx(exact(list(priors), rows))
-
-
 # Releases by different protections.
 
 
@@ -400,13 +391,6 @@ def test_no_adversary_is_above_the_bound_of_unlike_releases(seed, kinds):
     ]
     series = [channel for channel, n in zip(channels, releases, strict=True) for _ in range(n)]
     no_adversary_is_above([partial(compose, proofs=proofs)], released(series, draw), draw)
-
-
-def test_codes_of_2_and_3_bits_tell_as_much_as_one_of_5_and_people_on_all_of_it_reach_that():
-    proofs = [Proof(releases=1, leakage=2.0), Proof(releases=1, leakage=3.0)]
-    bound = compose(1 / 369, proofs).chance
-    assert bound == pytest.approx(32 / 369)
-    assert exact([1 / 369] * 369, np.eye(32)[np.arange(369) % 32]) == pytest.approx(bound)
 
 
 def test_a_bound_that_left_one_of_two_releases_out_would_be_broken():
@@ -480,11 +464,6 @@ def test_a_centre_is_taken_where_it_proves_more_and_of_several_guarantees_the_be
     proof = proof_of([promise("pure", 5.0), promise("pure", 2.0)], Information(outputs=1.0), releases=1)
     assert (proof.epsilon, proof.leakage) == (2, 1)  # what is counted leaks no more
     assert proof_of([], Information(), releases=2) == Proof(releases=2)
-
-
-def test_a_few_bits_are_a_statement_like_all_others():
-    bound = compose(1 / 1_000, [Proof(releases=2, leakage=2.0)])
-    assert make_statement(bound, candidates=1_000, prior=None, releases=2).chance == pytest.approx(0.016)
 
 
 @pytest.mark.parametrize(

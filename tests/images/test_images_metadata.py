@@ -18,13 +18,8 @@ READ = ["JPEG", "MPO", "PNG", "APNG", "WEBP", "TIFF", "GIF", "BMP", "AVIF", "HEI
 WRITTEN = ["PNG", "JPEG", "WEBP", "BMP"]
 
 # A picture in blues and greens, and one that would be seen in it.
-PICTURE = torch.stack(
-    [
-        torch.zeros(48, 64),
-        torch.arange(64).expand(48, 64) * 3.0,
-        torch.arange(48)[:, None].expand(48, 64) * 4.0,
-    ]
-).byte()
+DOWN, ACROSS = torch.meshgrid(torch.arange(48), torch.arange(64), indexing="ij")
+PICTURE = torch.stack([0 * DOWN, 3 * ACROSS, 4 * DOWN]).byte()
 MAGENTA = (255, 0, 255)
 IPTC = b"\x1c\x02\x05\0\x09IPTC-name"
 
@@ -54,9 +49,8 @@ def test_the_first_picture_is_read_and_metadata_changes_no_pixel_of_it(source: s
     """Not what EXIF, ICC or XMP say about colours, either: the values of the file are the pixels."""
     file, _ = planted_file(source)
     pixels = images.read(file)
-    assert (
-        pixels.int() - PICTURE.int()
-    ).abs().float().mean() < 12  # a GIF has 256 colours, and magenta is far
+    # A GIF has 256 colours, and magenta is far.
+    assert (pixels.int() - PICTURE.int()).abs().float().mean() < 12
     if source != "HEIF":  # which Pillow does not read
         with Image.open(io.BytesIO(file)) as opened:
             assert np.array_equal(pixels.permute(1, 2, 0).numpy(), np.asarray(opened.convert("RGB")))

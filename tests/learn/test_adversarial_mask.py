@@ -85,42 +85,28 @@ def test_a_main_step_moves_both():
 
 
 @pytest.mark.parametrize("selection", ["soft", "straight-through"])
-def test_an_adversarial_step_follows_the_gradient_of_the_papers_loss(
-    selection: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("adversarial", [False, True])
+def test_a_step_follows_the_gradient_of_the_papers_loss(
+    adversarial: bool, selection: str, monkeypatch: pytest.MonkeyPatch
 ):
-    run = begun(replace(TINY, selection=selection))
-    images = world().images[:16]
-    x = to_float(images)
-    masker, predictor = run.model.masker, run.model.predictor.eval()
-    scores = masker(x).sigmoid()
-    top = top_pixels(scores, count=64)
-    hidden = (scores - scores * top) * x if selection == "soft" else (~top + scores.detach() - scores) * x
-    loss = -(predictor(hidden).softmax(1).log() / 4).sum(1).mean()
-    wanted = torch.autograd.grad(loss, list(masker.parameters()))
-    found = []
-    monkeypatch.setattr(run.run, "update", lambda loss: found.extend(p.grad for p in masker.parameters()))
-    run.model.train()
-    run.obfuscator_step(images)
-    for ours, theirs in zip(found, wanted, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-3)
-
-
-@pytest.mark.parametrize("selection", ["soft", "straight-through"])
-def test_a_main_step_follows_the_gradient_of_the_papers_loss(selection: str, monkeypatch: pytest.MonkeyPatch):
-    run = begun(replace(TINY, selection=selection))
-    data = world()
+    run, data = begun(replace(TINY, selection=selection)), world()
     images, codes = data.images[:16], data.label("colour").codes[:16]
-    x = to_float(images)
+    x, predictor = to_float(images), run.model.predictor.train(not adversarial)
     scores = run.model.masker(x).sigmoid()
-    top = top_pixels(scores, count=64)
-    revealed = scores * top * x if selection == "soft" else (top + scores - scores.detach()) * x
-    loss = -run.model.predictor(revealed).softmax(1).log()[range(16), codes].mean()
-    wanted = torch.autograd.grad(loss, list(run.model.parameters()))
-    found = []
-    monkeypatch.setattr(run.run, "update", lambda loss: found.extend(p.grad for p in run.model.parameters()))
-    run.predictor_step(images, codes)
+    top, soft = top_pixels(scores, count=64), selection == "soft"
+    if adversarial:
+        shown = scores - scores * top if soft else ~top + scores.detach() - scores
+        loss = -(predictor(shown * x).softmax(1).log() / 4).sum(1).mean()
+    else:
+        shown = scores * top if soft else top + scores - scores.detach()
+        loss = -predictor(shown * x).softmax(1).log()[range(16), codes].mean()
+    moved = list((run.model.masker if adversarial else run.model).parameters())
+    wanted, found = torch.autograd.grad(loss, moved), []
+    monkeypatch.setattr(run.run, "update", lambda loss: found.extend(p.grad for p in moved))
+    run.model.train()
+    run.obfuscator_step(images) if adversarial else run.predictor_step(images, codes)
     for ours, theirs in zip(found, wanted, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-3)
+        torch.testing.assert_close(ours, theirs, atol=1e-6 if adversarial else 1e-5, rtol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -86,23 +86,16 @@ def test_a_warp_keeps_the_type_and_what_has_one_value():
 
 @pytest.mark.parametrize("policy", ATS)
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (21, 30)])
-def test_a_policy_makes_what_its_operations_of_pillow_make(policy: str, height: int, width: int):
-    images = noise(height=height, width=width)
+def test_a_policy_makes_what_its_operations_of_pillow_make_in_all_directions(
+    policy: str, height: int, width: int
+):
+    images, directions = noise(height=height, width=width), set()
     for image, mine in zip(images, apply(images, policy, seeded()), strict=True):
         # Pillow computes 255 as 254.99..., which it cuts, for some ranges.
         furthest = [(mine.int() - each.int()).abs().max() for each in by_pillow(pillow(image), policy)]
         assert min(furthest) <= 1
-
-
-@pytest.mark.parametrize("policy", ATS)
-def test_images_are_moved_in_all_directions(policy: str):
-    images = noise(1).expand(64, 3, 32, 32)
-    choices = by_pillow(pillow(images[0]), policy)
-    made = apply(images, policy, seeded()).int()
-    nearest = [
-        min(range(len(choices)), key=lambda k: (image - choices[k].int()).abs().sum()) for image in made
-    ]
-    assert set(nearest) == set(range(len(choices)))
+        directions.add(furthest.index(min(furthest)))
+    assert directions == set(range(len(furthest)))
 
 
 def test_of_32_pixels_9_ninths_are_15_and_2_are_3():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_code import QUICK
+from test_code import QUICK, trained
 
 from sfumato import artefacts, data
 from sfumato.dp.mechanisms import seeded_noise
@@ -85,12 +85,9 @@ def test_directions_are_those_in_which_classes_differ_and_not_those_of_most_vari
 def test_what_a_device_releases_is_what_the_cloud_decodes(
     people: data.LabelledImages, tmp_path: Path, bits: int
 ):
-    config, path = (
-        CodeConfig(**QUICK, bits=bits, codebook="means", directions=6),
-        tmp_path / "code.safetensors",
-    )
-    train, test = people.split("train"), people.split("test")
-    model = code.train(train, config, target="headwear", validation=people.split("validation"))
+    config = CodeConfig(**QUICK, bits=bits, codebook="means", directions=6)
+    path, test = tmp_path / "code.safetensors", people.split("test")
+    model = trained(people, config, validation=people.split("validation"))
     model.save(path)
     release = Code(str(path)).release(test.images[:20], seeded_noise(0))
     assert release.array.shape == (20, bits)
@@ -110,9 +107,7 @@ def test_a_class_that_a_device_enrols_by_one_word_is_its_only_example(people: da
     """Of one example the word is that of its release; of several one of 2^b, and a little worse."""
     test = people.split("test")
     config = CodeConfig(**QUICK, bits=6, codebook="means", directions=6)
-    model = code.train(
-        people.split("train"), config, target="headwear", validation=people.split("validation")
-    )
+    model = trained(people, config, validation=people.split("validation"))
     how: dict[str, Any] = {"target": "headwear", "episodes": 100}
     one = Shape(way=3, shot=1, queries=3)
     assert code.evaluate(model, test, one, **how, one_word=True) == code.evaluate(model, test, one, **how)
@@ -186,21 +181,6 @@ def test_words_need_classes_to_tell_apart(people: data.LabelledImages):
     assert chosen.config.codebook == "signs"
 
 
-def test_a_training_in_words_goes_on_from_its_checkpoint(people: data.LabelledImages, tmp_path: Path):
-    train, checkpoint = people.split("train"), tmp_path / "code.checkpoint"
-    config = CodeConfig(**QUICK | {"epochs": 3, "pretraining_epochs": 1}, bits=4, codebook="means")
-
-    def stop(done: int, planned: int) -> None:
-        if done == 8:  # within the last epoch; the first of words has no step
-            raise KeyboardInterrupt
-
-    whole = code.train(train, config, target="headwear")
-    with pytest.raises(KeyboardInterrupt):
-        code.train(train, config, target="headwear", checkpoint=checkpoint, progress=stop)
-    resumed = code.train(train, config, target="headwear", checkpoint=checkpoint)
-    assert all(torch.equal(each, resumed.state_dict()[k]) for k, each in whole.state_dict().items())
-
-
 def test_classes_are_mixed_each_as_a_whole():
     outputs = torch.arange(4).float().repeat_interleave(6)[:, None] * 100 + torch.arange(6).repeat(4)[:, None]
     beside = torch.full((3, 1), 7.0)
@@ -219,7 +199,7 @@ def test_classes_are_mixed_each_as_a_whole():
 def test_words_that_do_not_fit_their_card_are_refused(people: data.LabelledImages, tmp_path: Path):
     path = tmp_path / "code.safetensors"
     config = CodeConfig(**QUICK, bits=4, codebook="means")
-    code.train(people.split("train"), config, target="headwear").save(path)
+    trained(people, config).save(path)
     tensors, card = artefacts.load(path, kind="code")
     name = "network.codebook.tables.0"
     for change in ({name: tensors[name][:8]}, {name: tensors[name][:, :2]}):

@@ -191,13 +191,6 @@ def test_a_finished_run_gives_its_model_again(tmp_path: Path):
     assert weights(again) == weights(first)
 
 
-def test_the_best_weights_are_written_only_where_they_are_not_the_models(tmp_path: Path):
-    for values, names in (([0.1, 0.6], set()), ([0.6, 0.1], {"best.weight", "best.bias"})):
-        trained(values=values, epochs=2, checkpoint=tmp_path / f"{values}")
-        tensors, _ = artefacts.load(tmp_path / f"{values}", kind="test")
-        assert {name for name in tensors if name.startswith("best.")} == names
-
-
 def test_the_checkpoint_of_another_run_is_refused(tmp_path: Path):
     trained(checkpoint=tmp_path / "c")
     with pytest.raises(ArtefactError, match="c: the checkpoint of another run: delete it, or name another"):
@@ -216,11 +209,3 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path):
         artefacts.save(tmp_path / "c", tensors, without)
         with pytest.raises(ArtefactError, match="c: damaged"):
             trained(begun(beside=True), checkpoint=tmp_path / "c")
-
-
-def test_a_run_is_saved_every_so_often_and_when_it_is_over(tmp_path: Path, monkeypatch):
-    run, saved = begun(), list[int]()
-    monkeypatch.setattr(run, "save", lambda _: saved.append(run.epoch))
-    parts = [*map(batches, range(7)), None]  # None: the run is over before the eighth epoch
-    fit(run, parts.__getitem__, stepping(run), epochs=9, checkpoint=tmp_path / "c", every=3)
-    assert saved == [3, 6, 7]

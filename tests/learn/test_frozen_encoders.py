@@ -19,7 +19,7 @@ from sfumato.learn.code import CodeConfig
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.gallery import answers_of_episodes
 from sfumato.networks import SqueezeNet
-from sfumato.networks.encoders.pretrained import Pretrained, PretrainedEncoder
+from sfumato.networks.encoders.pretrained import PretrainedEncoder
 from sfumato.protect import answer, parse
 from sfumato.protect.answer import Answer, Answerer
 from sfumato.protect.code import Code, load_encoder
@@ -190,22 +190,6 @@ def test_a_code_is_learned_on_embeddings_and_released_from_images(
     weights = {"weights": served.weights, "codes": served.codes}
     right, _ = answers_of_episodes(served.vectors, rows.numpy(), shot=3, **weights)
     assert measured.mean == pytest.approx(right.mean(), abs=1e-6)
-
-
-def test_a_frozen_encoder_sees_each_image_once_for_all_codes(
-    people: data.LabelledImages, spec: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(code, "_LAST", {})
-    seen: list[int] = []
-    raw = Pretrained.raw
-    monkeypatch.setattr(
-        Pretrained, "raw", lambda self, images: (seen.append(len(images)), raw(self, images))[1]
-    )
-    config = CodeConfig(bits=5, encoder=spec, codebook="auto", **EPISODES)
-    train, validation = people.split("train"), people.split("validation")
-    code.train(train, config, target="headwear", validation=validation)
-    code.train(train, replace(config, bits=6), target="headwear", validation=validation, seed=1)
-    assert sum(seen) == len(train) + len(validation)
 
 
 def test_a_code_on_a_frozen_encoder_learns(people: data.LabelledImages, spec: str):

@@ -169,12 +169,6 @@ def test_with_next_to_no_weight_the_mask_is_that_without_an_adversary():
         assert torch.equal(ours, theirs)
 
 
-def test_without_a_weight_nothing_is_trained_beside_the_mask():
-    training = begun(replace(TINY, against=0.0))
-    assert len(training.run.parameters) == len(list(training.model.parameters()))
-    assert set(trained().state_dict()) == set(training.model.state_dict())
-
-
 def test_the_best_epoch_is_chosen_once_the_adversary_had_time(monkeypatch: pytest.MonkeyPatch):
     accuracies = iter([0.7, 0.6])
     monkeypatch.setattr(adversarial_mask, "evaluate", lambda model, data: next(accuracies))

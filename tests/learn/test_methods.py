@@ -111,6 +111,7 @@ VARIED = {"flips": True, "policy": "ats"}
     [
         ("code", {}, 8),
         ("code", {"pretraining_epochs": 2, "against": 0.5}, 8),
+        ("code", {"pretraining_epochs": 1, "codebook": "means"}, 8),  # the first epoch of words has no step
         ("few-shot", {}, 8),
         ("few-shot", {"pretraining_epochs": 2}, 8),  # in the first epoch of episodes
         ("few-shot", {"pretraining_epochs": 3}, 5),  # before there is any

@@ -77,20 +77,6 @@ def tiny(variant: str) -> FeatureModel:
     return trained(config=replace(TINY, variant=variant))
 
 
-@pytest.fixture(scope="module")
-def simple_tiny() -> FeatureModel:
-    return tiny("simple")
-
-
-@pytest.fixture(scope="module")
-def network() -> FeatureModel:
-    return tiny("network")
-
-
-def state(module: torch.nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
-
-
 def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     ours, theirs = one.state_dict(), other.state_dict()
     return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
@@ -235,7 +221,7 @@ def test_with_full_rank_the_network_computes_what_it_did(cut: str):
     model = trained(source, replace(config, dimension=2))
     card = {**model.card, "config": model.card["config"] | {"dimension": wide}}
     whole = private_feature.make_untrained(card, seed=0)
-    tensors = {k: v for k, v in state(model).items() if "extractor" in k or "analyser" in k}
+    tensors = {k: v for k, v in model.state_dict().items() if "extractor" in k or "analyser" in k}
     assert not whole.load_state_dict(tensors, strict=False).unexpected_keys
     begin_auto_encoder(whole, source.images)
     others = world(32, seed=5)
@@ -356,13 +342,12 @@ def test_an_adversary_learns_who_it_is_and_the_extractor_unlearns_it():
 
 
 @pytest.mark.parametrize("variant", ["dpfe", "log-rank", "adversarial"])
-def test_the_last_stage_alone_can_be_trained_from_a_simple_model(simple_tiny: FeatureModel, variant: str):
-    config = replace(TINY, variant=variant, private_epochs=1)
-    done = []
-    model = trained(config=config, begin=simple_tiny, progress=lambda each, _: done.append(each))
+def test_the_last_stage_alone_can_be_trained_from_a_simple_model(variant: str):
+    config, done = replace(TINY, variant=variant, private_epochs=1), []
+    model = trained(config=config, begin=tiny("simple"), progress=lambda each, _: done.append(each))
     assert done == [config.epochs]
     assert model.card["begun"] == "simple"
-    assert not same(model, simple_tiny)
+    assert not same(model, tiny("simple"))
 
 
 @pytest.mark.parametrize(
@@ -375,15 +360,15 @@ def test_the_last_stage_alone_can_be_trained_from_a_simple_model(simple_tiny: Fe
         ({"source": world(seed=5)}, "data="),
     ],
 )
-def test_a_model_of_other_settings_is_no_beginning(simple_tiny: FeatureModel, change, message: str):
+def test_a_model_of_other_settings_is_no_beginning(change, message: str):
     with pytest.raises(ConfigError, match=message):
-        trained(begin=simple_tiny, **change)
+        trained(begin=tiny("simple"), **change)
 
 
 @pytest.mark.parametrize("cut", ["pool4", "conv6_1", "conv7"])
-def test_a_network_that_is_trained_once_can_be_cut_anywhere(network: FeatureModel, cut: str):
+def test_a_network_that_is_trained_once_can_be_cut_anywhere(cut: str):
     """With full rank, and no step after it, each cut computes what the network does."""
-    config = replace(TINY, cut=cut, dimension={"pool4": 8, "conv6_1": 8, "conv7": 8}[cut], variant="simple")
+    config, network = replace(TINY, cut=cut, dimension=8, variant="simple"), tiny("network")
     done: list[int] = []
     trained(config=config, begin=network, progress=lambda each, _: done.append(each))
     assert done == [3]
@@ -394,7 +379,8 @@ def test_a_network_that_is_trained_once_can_be_cut_anywhere(network: FeatureMode
     assert torch.allclose(model.classify(images)["light"], network.classify(images)["light"], atol=1e-3)
 
 
-def test_a_network_has_an_accuracy_and_no_feature(network: FeatureModel, tmp_path):
+def test_a_network_has_an_accuracy_and_no_feature(tmp_path):
+    network = tiny("network")
     assert network.card["config"]["variant"] == "network"
     assert 0 <= evaluate(network, world(seed=3))["light"] <= 1
     with pytest.raises(ConfigError, match="has no feature: train a simple variant"):
@@ -473,11 +459,11 @@ def test_an_artefact_gives_the_same_model_back_without_adversary(tmp_path, varia
         (torch.full((16, 4), math.nan), "not finite"),
     ],
 )
-def test_features_that_are_not_those_of_the_images_are_refused(simple_tiny, features, message: str):
+def test_features_that_are_not_those_of_the_images_are_refused(features, message: str):
     with pytest.raises(DataError, match=message):
-        evaluate(simple_tiny, world(16), features)
+        evaluate(tiny("simple"), world(16), features)
     with pytest.raises(DataError, match="at least one"):
-        evaluate(simple_tiny, world(16).rows(torch.empty(0, dtype=torch.int64)))
+        evaluate(tiny("simple"), world(16).rows(torch.empty(0, dtype=torch.int64)))
 
 
 def test_what_cannot_be_trained_on_is_refused():

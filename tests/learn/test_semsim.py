@@ -68,11 +68,6 @@ def ordered_rightly(values: Tensor, recognised: Tensor) -> float:
     return (values[recognised][:, None] < values[~recognised]).double().mean().item()
 
 
-def same(one: SemSimModel, other: SemSimModel) -> bool:
-    states = one.network.state_dict(), other.network.state_dict()
-    return all(torch.equal(a, b) for a, b in zip(*(each.values() for each in states), strict=True))
-
-
 # What it learns
 
 
@@ -105,17 +100,11 @@ def test_an_anchor_that_is_its_own_positive_gives_a_finite_gradient():
 # Triplets
 
 
-def test_each_reconstruction_is_once_the_positive_or_negative_of_its_original():
-    judgements = world()
-    drawn = triplets(judgements, seeded())
-    itself = torch.arange(96) + 24
-    assert torch.equal(drawn[:, 0], judgements.of)
-    assert torch.equal(torch.where(judgements.recognised, drawn[:, 1], drawn[:, 2]), itself)
-
-
-def test_positives_were_recognised_and_negatives_were_not_of_the_same_original():
+def test_each_reconstruction_is_once_the_positive_or_negative_beside_one_of_the_other_kind():
     judgements = world()
     anchors, positives, negatives = triplets(judgements, seeded()).unbind(1)
+    assert torch.equal(anchors, judgements.of)
+    assert torch.equal(torch.where(judgements.recognised, positives, negatives), torch.arange(96) + 24)
     assert judgements.recognised[positives - 24].all()
     assert not judgements.recognised[negatives - 24].any()
     for others in (positives, negatives):
@@ -128,15 +117,10 @@ def test_partners_are_drawn_anew_and_evenly():
     assert torch.bincount(drawn - 3, minlength=4).tolist() == pytest.approx([0, 100, 100, 100], abs=33)
 
 
-def test_where_all_were_recognised_the_negative_is_of_another_original():
-    judgements = judged([0, 0, 1, 1], [True, True, True, False])
-    drawn = triplets(judgements, seeded())
+def test_where_all_were_recognised_the_negative_is_of_another_and_where_none_the_positive_is_the_original():
+    drawn = triplets(judged([0, 0, 1, 1], [True, True, True, False]), seeded())
     assert drawn.tolist()[:2] == [[0, 3, 6], [0, 4, 6]]
-
-
-def test_where_none_was_recognised_the_positive_is_the_original_itself():
-    judgements = judged([0, 2, 1, 1], [False, False, True, False])
-    drawn = triplets(judgements, seeded())
+    drawn = triplets(judged([0, 2, 1, 1], [False, False, True, False]), seeded())
     assert drawn.tolist()[:2] == [[0, 0, 3], [2, 2, 4]]
 
 

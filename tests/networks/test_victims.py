@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from sfumato.errors import ConfigError, DataError
 from sfumato.networks import ConvNet8, LeNet, ResNet
+from sfumato.networks.classifiers import make_classifier
 
 SHAPE = (3, 32, 32)
 # Small ones of each kind, for 16x16 pixels and 5 classes.
@@ -28,16 +29,17 @@ def loss_of(network, weights, images, labels):
 
 
 @pytest.mark.parametrize(
-    ("depth", "published"),
-    [(20, 0.27e6), (18, 11.17e6), (50, 23.52e6), (152, 58.16e6)],  # the first in He et al. 2016, Table 6
+    ("name", "millions"),  # resnet20 in He et al. 2016, Table 6
+    [("resnet20", 0.27), ("resnet50", 23.52), ("resnet152", 58.16), ("convnet8", 2.88)],
 )
-def test_resnets_have_the_parameters_that_were_published_within_1_percent(depth, published):
-    assert parameters(ResNet(SHAPE, 10, depth=depth)) == pytest.approx(published, rel=0.01)
+def test_a_classifier_by_its_name_has_the_parameters_that_were_published_within_1_percent(name, millions):
+    assert parameters(make_classifier(name, SHAPE, 10)) / 1e6 == pytest.approx(millions, rel=0.01)
 
 
-@pytest.mark.parametrize(("depth", "published"), [(18, 11_689_512), (50, 25_557_032)])
-def test_of_large_images_a_resnet_has_exactly_the_parameters_that_are_known_for_imagenet(depth, published):
-    assert parameters(ResNet((3, 224, 224), 1000, depth=depth)) == published
+@pytest.mark.parametrize(("depth", "large", "small"), [(18, 11_689_512, 11.17e6), (50, 25_557_032, 23.52e6)])
+def test_a_resnet_has_the_parameters_known_for_imagenet_and_those_of_small_images(depth, large, small):
+    assert parameters(ResNet((3, 224, 224), 1000, depth=depth)) == large
+    assert parameters(ResNet(SHAPE, 10, depth=depth)) == pytest.approx(small, rel=0.01)
 
 
 def test_projections_cost_depth_20_the_2752_parameters_that_the_docstring_says():

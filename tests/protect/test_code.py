@@ -140,25 +140,6 @@ def test_few_bits_prove_by_counting_and_lies_prove_more(tmp_path: Path):
     )
 
 
-def test_bits_add_up_over_releases(tmp_path: Path):
-    five = Code(encoder(tmp_path / "five.safetensors", bits=5))
-    million = [bound_naming(five, SHAPE, candidates=10**6, releases=n).chance for n in (1, 2, 3)]
-    assert million == pytest.approx([32e-6, 1024e-6, 32768e-6])
-
-
-def test_no_adversary_names_more_than_is_proved(tmp_path: Path):
-    """The best adversary of all, by the exact table of a channel of 3 bits with lies."""
-    rng = np.random.default_rng(0)
-    flip, people = 0.15, 6
-    code = Code(encoder(tmp_path / "three.safetensors", bits=3), flip=flip)
-    for _ in range(20):
-        words = rng.integers(0, 8, (people, 4))  # each person has four images
-        distances = np.array([[bin(a ^ b).count("1") for b in range(8)] for a in range(8)])
-        channel = (flip**distances * (1 - flip) ** (3 - distances))[words].mean(1)  # (people, outputs)
-        best = channel.max(axis=0).sum() / people
-        assert best <= bound_naming(code, SHAPE, candidates=people).chance + 1e-12
-
-
 def test_noise_on_numbers_proves_from_the_radius_of_the_ball(numbers: str):
     noisy = Code(numbers, norm=1, noise=0.0625)  # c / σ = 4
     assert bound_naming(noisy, SHAPE, candidates=10**6).chance < 0.24

@@ -30,12 +30,8 @@ def write_pairs(root: Path, originals: Tensor, anonymised: Tensor) -> str:
     for i, (original, other) in enumerate(zip(originals, anonymised, strict=True)):
         images.write(root / f"photos/{i}.png", original)
         images.write(root / f"anonymised/{i}.png", other)
-        lines.append(f"anonymised/{i}.png,CIAGAN,{digest_of(original)}")
+        lines.append(f"anonymised/{i}.png,CIAGAN,{images.digest(original).hex()}")
     return write_index(root, *lines)
-
-
-def digest_of(image: Tensor) -> str:
-    return images.digest(image).hex()
 
 
 def write_index(root: Path, *lines: str) -> str:
@@ -84,7 +80,7 @@ def test_a_file_of_another_size_comes_at_the_size_of_its_original(tmp_path: Path
 def test_an_index_that_was_written_anew_is_read_anew(tmp_path: Path, index: str):
     protection = Outside(index)
     before = protection.release(pictures(0)[:1], NOISE).values
-    write_index(tmp_path, "file,digest", f"anonymised/3.png,{digest_of(pictures(0)[0])}")
+    write_index(tmp_path, "file,digest", f"anonymised/3.png,{images.digest(pictures(0)[0]).hex()}")
     after = protection.release(pictures(0)[:1], NOISE).values
     assert torch.equal(before, pictures(1)[:1])
     assert torch.equal(after, pictures(1)[3:])
