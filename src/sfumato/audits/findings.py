@@ -70,7 +70,7 @@ class Risk:
         return Estimate(value, low, high, self.rate.seeds)
 
 
-def judge_beliefs(scores: Sequence[Any], right: Any, people: Any, half: Any = None) -> dict[str, Any]:
+def calibrate(scores: Sequence[Any], right: Any, people: Any, half: Any = None) -> dict[str, Any]:
     """The bits of identity, and how sure namings are; arguments: see identity.by_person."""
     made = identity.by_person(scores, right, people, half)
     bits = identity.mean_over_people(made["bits"], np.unique(people, return_counts=True)[1].tolist())

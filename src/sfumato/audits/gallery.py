@@ -11,7 +11,7 @@ from sfumato.assess import recognition
 from sfumato.attack import membership
 from sfumato.attack.membership import TABLE, VIEWS, Galleries, Membership
 from sfumato.attack.saturation import check_bounds
-from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, judge_beliefs, quiet, shown
+from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, calibrate, quiet, shown
 from sfumato.base.proportions import wilson
 from sfumato.errors import ConfigError, DataError
 from sfumato.study.choose.figures import Estimate
@@ -186,7 +186,7 @@ def _risks(
     prototypes, later = enrolled[0, :, : config.shot].mean(1), asked[:, -config.known]  # (P, D) each
     scores = -torch.cdist(later, prototypes)
     named = recognition.identification(scores, numbers, numbers)
-    sure: dict[str, Any] = judge_beliefs([scores.numpy()], numbers.numpy(), numbers.numpy())
+    sure: dict[str, Any] = calibrate([scores.numpy()], numbers.numpy(), numbers.numpy())
     adversary = f"adversary who compares a release with the stored prototypes of {people} people"
     rate = Estimate(named.top1, named.low, named.high, seeds=1)
     yield Risk("singling out", "identity", 1, adversary, rate, 1 / people, **known, **sure)

@@ -7,17 +7,7 @@ from typing import Any
 import numpy as np
 
 from sfumato.attack import plda, sets
-from sfumato.audits.findings import (
-    Finding,
-    Progress,
-    Report,
-    Risk,
-    Table,
-    interval,
-    judge_beliefs,
-    quiet,
-    shown,
-)
+from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, calibrate, interval, quiet, shown
 from sfumato.audits.vector_files import Vectors
 from sfumato.dp.naming import counting
 from sfumato.errors import DataError, shorten
@@ -351,15 +341,15 @@ def _sentence(
     return ". ".join(sentence[0].upper() + sentence[1:] for sentence in sentences) + "."
 
 
-def _judge_beliefs(point: sets.Point) -> dict[str, Any]:
-    return judge_beliefs(point.scores, point.right, point.shown, point.half[point.shown])
+def _calibrate(point: sets.Point) -> dict[str, Any]:
+    return calibrate(point.scores, point.right, point.shown, point.half[point.shown])
 
 
 def _find_named(named: Mapping[int, Named]) -> Finding:
     figures, rows = dict[str, dict[str, Any]](), []
     for size, each in named.items():
         point, rate = each.point, each.named
-        bits, surest = _judge_beliefs(point).values()
+        bits, surest = _calibrate(point).values()
         shares = {"chance": 1 / each.panel, "surest": surest.value}
         shares |= {"accepted": point.accepted, "equal_error": point.equal_error}
         said: dict[str, Any] = {"people": len(point.people), "named": rate.value, "low": rate.low}
@@ -518,7 +508,7 @@ def _risks(named: Mapping[int, Named], inferred: Mapping[str, Inferred], source:
         known: dict[str, Any] = {"secret": "identity", "releases": size, "control": 1 / each.panel}
         known |= {"adversary": classifier_in_words(each.point.chosen[0]), "people": len(each.point.named)}
         known["source"] = source
-        yield Risk("singling out", rate=each.named, **known, **_judge_beliefs(each.point))
+        yield Risk("singling out", rate=each.named, **known, **_calibrate(each.point))
         yield Risk("linkability", rate=each.linked, **known)
     for name, attribute in inferred.items():
         known = {"people": attribute.people, "images": attribute.vectors, "source": source}

@@ -19,7 +19,7 @@ from sfumato.assess.recognition import chance
 from sfumato.attack import ensemble
 from sfumato.attack.ensemble import Compared, Gallery, choose, standardise
 from sfumato.attack.reidentify import AdversaryConfig, Guesses, Recogniser, Recognisers, StudentConfig
-from sfumato.audits.findings import Finding, Picture, Risk, Table, interval, judge_beliefs, shown
+from sfumato.audits.findings import Finding, Picture, Risk, Table, calibrate, interval, shown
 from sfumato.audits.folder.pictures import Pictures
 from sfumato.data.labelled import label_of
 from sfumato.dp.mechanisms import seeded_noise
@@ -184,7 +184,7 @@ def _report(
     guessing, looked_for = chance(truth), len(probes)
     rates = {size: estimate_of(hits) for size, hits in measured.items()}
     risks = []
-    sure = judge_beliefs([made.similarities.double() for made in guesses.values()], truth, truth)
+    sure = calibrate([made.similarities.double() for made in guesses.values()], truth, truth)
     for size, hits in measured.items():
         of: dict[str, Any] = {"people": len(hits.hits), "images": len(rows), "source": "this audit"}
         of |= sure if size == 1 else {}
