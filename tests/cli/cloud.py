@@ -43,6 +43,14 @@ def untrained(folder: Path, name: str, spec: str, *, refusal: dict[str, Any] | N
     return models.load(path)
 
 
+def described(
+    spec: str, *, shape: tuple[int, int, int] = (3, SIDE, SIDE), name: str = "m", made_of: str | None = None
+) -> dict[str, Any]:
+    """A model, as a service describes it."""
+    message = {"name": name, "kind": "few-shot", "spec": spec, "made_of": made_of, "shape": list(shape)}
+    return message | {"dimension": 4, "refusal": None}
+
+
 def refusing(threshold: float) -> Refusal:
     """A refusal that nobody measured."""
     return Refusal(threshold, 10, 4, 5, Interval(0.95, 0.9, 0.98), Interval(0.5, 0.3, 0.7))

@@ -45,13 +45,6 @@ def answer_all(name: str, answer: str) -> None:
     say(campaign, {number: [answer] * campaign.config.annotators for number in campaign.items})
 
 
-def write_classifier(path: Path, *, seed: int) -> None:
-    config = classifier.ClassifierConfig(network="conv4", precision="float32")
-    card = {"config": asdict(config), "shape": [3, 16, 16], "classes": list(NAMES), "shapes": False}
-    card |= {"precision": "float32", "spec": "none"}
-    classifier.make_untrained(card, config, seed=seed).save(path)
-
-
 def test_a_new_campaign_says_what_it_holds_and_what_to_do_next(command: Command, table: Path):
     said = command("annotate", "new", table, "--task", "same", "--annotators", "3", "--out", "s")
     assert (said.code, said.err) == (0, "")
@@ -93,9 +86,12 @@ def test_a_table_is_exported(command: Command, campaign: str, tmp_path: Path):
 
 
 def test_proxies_answer_and_are_called_proxies(command: Command, campaign: str, tmp_path: Path):
-    for seed in (1, 2):
-        write_classifier(tmp_path / f"m{seed}.safetensors", seed=seed)
+    config = classifier.ClassifierConfig(network="conv4", precision="float32")
+    card = {"config": asdict(config), "shape": [3, 16, 16], "classes": list(NAMES), "shapes": False}
+    card |= {"precision": "float32", "spec": "none"}
     models = ["m1.safetensors", "m2.safetensors"]
+    for seed, name in enumerate(models, 1):
+        classifier.make_untrained(card, config, seed=seed).save(tmp_path / name)
     assert command("annotate", "proxies", campaign, *models).out == "answered by 2 proxies: c\n"
     lines = command("annotate", "status", campaign).out.splitlines()
     assert lines[:2] == ["m1 (proxy): 6 of 6 answered", "m2 (proxy): 6 of 6 answered"]

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,7 @@ STORE = "sqlite:///store.db"
 def on_store(command: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
     """`sfumato keys` with arguments, on the store that the environment names."""
     monkeypatch.setenv("SFUMATO_STORE", STORE)
-
-    def run(*arguments: str) -> Said:
-        return command("keys", *arguments)
-
-    return run
+    return partial(command, "keys")
 
 
 @pytest.fixture
@@ -35,12 +32,6 @@ def made(said: Said) -> tuple[str, str]:
     found = re.fullmatch(r"key: (k-\w+) \(.*\)\nsecret, shown this once: (\S+)\n", said.out)
     assert found is not None
     return found[1], found[2]
-
-
-def test_a_tenant_is_begun_and_the_store_with_it(on_store: Command):
-    assert on_store("create", "museum", "camera", "--new-tenant").code == 0
-    with Store(STORE) as store:
-        assert store.tenants() == ["museum"]
 
 
 def test_a_new_key_opens_what_it_says(on_store: Command, museum: str):

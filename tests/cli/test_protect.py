@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 import torch
 from cloud import SIDE, encoder
-from commands import SCRIPT, Command, Said
+from commands import SCRIPT, Command, Said, check_mistake
+from devices import write_code
 from PIL import Image
 
-from sfumato import artefacts, images, wire
+from sfumato import images, wire
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.networks.classifiers import CLASSIFIERS
-from sfumato.networks.code import make_code_network
 from sfumato.protect import parse
 from sfumato.protect.answer import Answerer, save
 from sfumato.protect.region import Region
@@ -58,16 +58,6 @@ def photos(root: Path, count: int = 3) -> Path:
 
 def files(root: Path) -> dict[str, bytes]:
     return {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
-
-
-def mistake(said: Said) -> str:
-    """The one line that a mistake is answered with."""
-    assert (said.code, said.out) == (1, "")
-    lines = [line for line in said.err.splitlines() if line.startswith("sfumato: ")]
-    assert len(lines) == 1
-    assert "Traceback" not in said.err
-    assert said.err.endswith(f"{lines[0]}\n")
-    return lines[0].removeprefix("sfumato: ")
 
 
 NEW_LEDGER = (
@@ -166,8 +156,8 @@ def test_failures_are_counted_by_cause_and_named_on_request_in_a_file_that_stays
     cause = "not an image that can be read"
     failed = [line for line in said.out.splitlines() if line.startswith("failed: ")]
     assert (len(failed), failed[-1]) == (2, f"failed: 2 ({cause}), such as x.png")
-    leaving = mistake(protect("photos", "out", "--failures", "out/failed.csv"))
-    assert "names originals, and lies in out" in leaving
+    leaving = protect("photos", "out", "--failures", "out/failed.csv")
+    check_mistake(leaving, "names originals, and lies in out")
     again = protect("photos", "out", "--failures", "failed.csv")
     assert again.code == 1  # they fail again
     assert "failures: failed.csv, 3 files by name. Keep it here" in again.out
@@ -175,8 +165,8 @@ def test_failures_are_counted_by_cause_and_named_on_request_in_a_file_that_stays
     assert header == ["file", "cause", "images"]
     assert rows[:2] == [["x.png", cause, "1"], ["y.png", cause, "1"]]
     assert (rows[2][0], "does not fit" in rows[2][1]) == ("z.png", True)
-    taken = mistake(protect("photos", "out", "--failures", "failed.csv"))
-    assert "failed.csv: already exists: name another file, or remove it" in taken
+    taken = protect("photos", "out", "--failures", "failed.csv")
+    check_mistake(taken, "failed.csv: already exists: name another file, or remove it")
 
 
 @pytest.mark.parametrize(
@@ -198,10 +188,7 @@ def test_the_name_of_a_failed_file_neither_breaks_the_line_nor_drives_the_termin
 def code(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The spec of a code of 12 bits, of an encoder that was never trained."""
     path = tmp_path_factory.mktemp("code") / "bits.safetensors"
-    network = make_code_network("conv4", (3, 20, 17), dimension=12, seed=0)
-    card = {"kind": "code", "config": {"encoder": "conv4", "bits": 12}, "shape": [3, 20, 17]}
-    artefacts.save(path, {f"network.{name}": each for name, each in network.state_dict().items()}, card)
-    return f"code:artefact={path}"
+    return f"code:artefact={write_code(path, shape=(3, 20, 17), bits=12)}"
 
 
 def test_codes_are_written_as_they_travel(protect: Command, tmp_path: Path, code: str):
@@ -240,7 +227,7 @@ def test_a_release_is_written_in_no_format_that_cannot_hold_it(
     for source, target in (("in/0.png", "0.out"), ("in", "out")):
         said = protect(tmp_path / source, tmp_path / target, "--format", format_name, spec=spec or code)
         expected = "releases pixels: write them in the format PNG" if spec else "releases bits: write them in"
-        assert expected in mistake(said)
+        check_mistake(said, expected)
         assert not (tmp_path / target).exists()
 
 
@@ -299,8 +286,8 @@ def test_one_image_never_replaces_a_file(protect: Command, tmp_path: Path, targe
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "in.png").write_bytes(b"chapter 2")
     before = files(tmp_path)
-    line = mistake(protect("in.png", target))
-    assert "already exists, and might be an original: name a new file" in line
+    cure = "already exists, and might be an original: name a new file"
+    check_mistake(protect("in.png", target), cure)
     assert files(tmp_path) == before
 
 
@@ -323,7 +310,7 @@ def test_what_is_no_image_in_a_pipe_is_answered_in_one_line_and_not_charged(
     command: Command, monkeypatch: pytest.MonkeyPatch, home: Path
 ):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"dear diary")))
-    assert "<bytes>" in mistake(command("protect", "-", "out.png", "--with", SPEC))
+    check_mistake(command("protect", "-", "out.png", "--with", SPEC), "<bytes>")
     with Ledger(home / "ledger.db") as ledger:
         assert ledger.summary().releases == 0
 
@@ -359,7 +346,9 @@ def test_a_mistake_is_answered_in_one_line(command: Command, tmp_path: Path, arg
     (tmp_path / "notes.txt").write_text("dear diary " * 99)
     before = files(tmp_path / "photos")
     words = arguments.replace("SPEC", SPEC).split()
-    assert message in mistake(command("protect", *words, "--workers", "1"))
+    said = command("protect", *words, "--workers", "1")
+    check_mistake(said, message)
+    assert message in said.err.splitlines()[-1]
     assert files(tmp_path / "photos") == before
     assert not files(tmp_path / "out")
     assert (tmp_path / "notes.txt").read_text() == "dear diary " * 99
@@ -389,8 +378,8 @@ def test_the_ledger_lies_where_it_is_said_to_and_is_shown_with_its_specs_and_bud
 
 
 def test_a_ledger_that_is_not_there_is_not_begun_by_looking(command: Command, home: Path):
-    line = mistake(command("ledger", "show"))
-    assert line == f"{home / 'ledger.db'}: no ledger yet: the first `sfumato protect` begins one"
+    line = f"sfumato: {home / 'ledger.db'}: no ledger yet: the first `sfumato protect` begins one"
+    check_mistake(command("ledger", "show"), line)
     assert not home.exists()
 
 

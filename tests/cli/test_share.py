@@ -100,27 +100,20 @@ def test_a_quarter_of_a_persons_answers_leaves_as_one_histogram_and_a_second_one
         sent, proof = said.out.splitlines()
         assert re.fullmatch(r"sent of 24 answers, whose number stays here: hat 0 \d+%, hat 1 \d+%", sent)
         assert proof.startswith("proved: 6 outputs a quarter, whatever the images: after 1 release nobody, ")
-        assert (
-            "more than 0.6% of the time, or of 1,000,000 more than 0.0006% (nothing is assumed of the"
-            in proof
-        )
-        assert "that it leaves, and when, must not depend on them; " in proof
-        assert (
-            "in a year, after 4 releases nobody, whatever they know, names the right one of 1,000,000"
-            in proof
-        )
+        for words in (
+            "more than 0.6% of the time, or of 1,000,000 more than 0.0006% (nothing is assumed of the",
+            "that it leaves, and when, must not depend on them; ",
+            "in a year, after 4 releases nobody, whatever they know, names the right one of 1,000,000",
+        ):
+            assert words in proof
         ((_, counts),) = service.kept()
         assert sent.endswith(f"hat 0 {counts[0] / 5:.0%}, hat 1 {counts[1] / 5:.0%}")
         assert "releases of" in charged
         shown = command("ledger", "show").out
         assert "rounded:values=2,parts=5,per=quarter: 1" in shown
         assert "the person anna: after 1 release nobody" in shown
-        again = command(*ask)
-        check_mistake(again, "hats: one a quarter: the next may leave from 20")
-        assert (
-            command("share", service.url, "hats", "--table", table, "--alarm", "hat 1", "--per", "week").code
-            == 0
-        )
+        check_mistake(command(*ask), "hats: one a quarter: the next may leave from 20")
+        assert command(*ask[:-2], "--alarm", "hat 1", "--per", "week").code == 0
         check_mistake(command(*ask[:-2], "--alarm", "hat 9"), "--alarm hat 9: did you mean 'hat ")
     assert [counts for _, counts in service.kept()][1:] == [[1]]
     with Ledger(home / "ledger.db") as ledger:
@@ -156,9 +149,8 @@ def test_killed_between_charge_and_arrival_the_same_bytes_are_sent_once(
 
 def test_gathering_needs_a_table_and_a_table_its_classifier(command: Command, service: Service, photos: Path):
     photo = next((photos / "quarter").glob("*.png"))
-    check_mistake(
-        command("classify", service.url, "hats", photo, "--gather"), "name their table with --table"
-    )
-    left = command("classify", service.url, "hats", photo, "--batch", "shuffled")
+    asked = ("classify", service.url, "hats", photo)
+    check_mistake(command(*asked, "--gather"), "name their table with --table")
+    left = command(*asked, "--batch", "shuffled")
     assert "`classify --batch` is `sfumato classify --table FILE`" in left.err
     check_mistake(command("share", service.url, "hats", "--table", "none.table"), "No such file")

@@ -106,9 +106,8 @@ def test_a_mask_is_trained_and_said_to_be_also_for_shapes_and_against_a_label(co
     assert proved == "mask:artefact=m.safetensors: nothing is proved"
     assert model.card["config"]["keep"] == 0.3
     hidden = ("--set=values=shape", "--set=adversarial=false", "--sensitive", "person", "--force")
-    assert (
-        "mask:artefact=m.safetensors,values=shape: nothing is proved" in train(command, "mask", *hidden).out
-    )
+    said = train(command, "mask", *hidden)
+    assert "mask:artefact=m.safetensors,values=shape: nothing is proved" in said.out
     model = adversarial_mask.load(tmp_path / "m.safetensors")
     assert (model.card["sensitive"], model.card["config"]["against"]) == ("person", 3.0)
     assert "Trained to hide: person." in command("show", "m.safetensors").out
@@ -141,9 +140,8 @@ def test_a_code_of_words_says_what_it_costs_to_enrol_by_one(command: Command, tm
     assert said.code == 0, said.err
     assert "test, if a device enrols a class by one word, not by examples: " in said.out
     assert load_encoder("m.safetensors").network.codebook is not None
-    assert (
-        "Its bits are the number of a word, which a service decodes" in command("show", "m.safetensors").out
-    )
+    shown = command("show", "m.safetensors").out
+    assert "Its bits are the number of a word, which a service decodes" in shown
 
 
 def test_a_start_is_learned_and_said_how(command: Command, tmp_path: Path):

@@ -1,7 +1,10 @@
 """Charges, and what is proved of them."""
 
 import math
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from sfumato.device.ledger import Charge
@@ -25,3 +28,9 @@ def charge(image: str = "image", spec: str = "code", *, bits: float = math.inf, 
     defaults = {"shape": (3, 8, 8), "guarantee": lambda pixels: None, "release": None}
     known = Information(outputs=bits, leakage=bits)
     return Charge(image=image.encode(), spec=spec, information=known, **defaults | fields)
+
+
+def edit(path: Path, statement: str) -> None:
+    """Change a database past the ledger."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute(statement)

@@ -87,17 +87,13 @@ def test_near_copies_of_an_image_share_its_budget_or_are_ignored(ledger: Ledger,
         release(ledger, image, "gaussian:sigma=90")
 
 
-def far_apart(image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """An image, a part of it, and a part of that: each is a near copy of the one before it alone."""
-    first = torch.nn.functional.interpolate(image[None].float(), size=120, mode="bicubic")
-    first = first[0].clamp(0, 255).to(torch.uint8)
-    return first, first[:, 12:108, 12:108].contiguous(), first[:, 22:98, 22:98].contiguous()
-
-
 def test_no_image_has_more_releases_with_its_copies_than_its_budget_in_any_order(
     tmp_path: Path, portraits: Tensor
 ):
-    whole, part, least = far_apart(portraits[0])
+    # An image, a part of it, and a part of that: each is a near copy of the one before it alone.
+    whole = torch.nn.functional.interpolate(portraits[:1].float(), size=120, mode="bicubic")
+    whole = whole[0].clamp(0, 255).to(torch.uint8)
+    part, least = whole[:, 12:108, 12:108].contiguous(), whole[:, 22:98, 22:98].contiguous()
     for number, order in enumerate(permutations((whole, part, least))):
         with Ledger(tmp_path / f"{number}.db") as ledger:
             ledger.set_budget(Budget.parse("releases=2"))

@@ -15,6 +15,7 @@ from pathlib import Path
 import charges
 import pytest
 import torch
+from charges import edit
 
 from sfumato.base.engines import EngineConfig
 from sfumato.device.jobs.folder import protect_folder
@@ -63,11 +64,6 @@ def put(copy: Path, path: Path) -> None:
     """Put a copy in the place of a ledger that was killed."""
     remove(path)
     shutil.copy(copy, path)
-
-
-def edit(path: Path, statement: str) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.execute(statement)
 
 
 # Killed

@@ -4,8 +4,8 @@ import itertools
 import math
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from statistics import NormalDist
 from tempfile import TemporaryDirectory
@@ -74,19 +74,6 @@ def charge(image: str, spec: str, person: str | None = None, *, printed: bool = 
         fingerprint=Fingerprint(image.encode(), (1,), (1,)) if printed else None,
         bits=bits,
     )
-
-
-@contextmanager
-def a_ledger(folder: Path) -> Iterator[Ledger]:
-    """A ledger without budgets, to which images are near copies as ALIKE says."""
-    with pytest.MonkeyPatch.context() as patch, Ledger(folder / "ledger.db") as ledger:
-        patch.setattr(
-            "sfumato.device.ledger.charging.near_copies",
-            lambda first, second: {first.decode(), second.decode()} in ALIKE,
-        )
-        ledger.set_budget(None)
-        ledger.set_budget(None, person="")
-        yield ledger
 
 
 class Model:
@@ -193,7 +180,17 @@ def test_the_ledger_adds_up_and_refuses_what_a_brute_force_model_does(
     steps: list[list[Charge] | tuple[str, str | None] | str],
 ):
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
-    with TemporaryDirectory(dir=memory) as folder, a_ledger(Path(folder)) as ledger:
+    with (
+        TemporaryDirectory(dir=memory) as folder,
+        pytest.MonkeyPatch.context() as patch,
+        Ledger(Path(folder) / "ledger.db") as ledger,
+    ):
+        patch.setattr(
+            "sfumato.device.ledger.charging.near_copies",
+            lambda first, second: {first.decode(), second.decode()} in ALIKE,
+        )
+        ledger.set_budget(None)
+        ledger.set_budget(None, person="")
         model = Model()
         for step in steps:
             if isinstance(step, str):
@@ -473,8 +470,7 @@ def test_a_clock_that_is_behind_is_said_with_its_cure(ledger: Ledger, monkeypatc
     ledger.set_budget(Budget.parse("naming=0.2%,of=1000,per=year"), person="anna")
     ledger.charge([code("a", 1.0)])
     monkeypatch.setattr(time, "time", lambda: 1000.0)
-    assert ledger.clock.startswith(
-        "the clock of this device says 1970-01-01 00:16 UTC, and the ledger was at"
-    )
+    behind = "the clock of this device says 1970-01-01 00:16 UTC, and the ledger was at"
+    assert ledger.clock.startswith(behind)
     with pytest.raises(BudgetExceededError, match=r"set the clock$"):
         ledger.charge([code("b", 1.0)])

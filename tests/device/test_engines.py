@@ -99,20 +99,6 @@ def on_ray(ray_cluster):
     return EngineConfig(name="ray", address=ray_cluster.address)
 
 
-def during(outputs: Path, count: int, happens: Any) -> threading.Thread:
-    """Have something happen once so many outputs are there."""
-
-    def wait() -> None:
-        until = time.monotonic() + SECONDS
-        while len(list(outputs.glob("*.tar"))) < count and time.monotonic() < until:
-            time.sleep(0.005)
-        happens()
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    return thread
-
-
 @pytest.fixture(scope="module")
 def both(tmp_path_factory, on_ray) -> tuple[Path, list[Outcome]]:
     """The same job in this process and on the cluster, in tasks of a few files: their folder and outcomes.
@@ -149,11 +135,8 @@ def test_a_cluster_gives_the_files_manifest_and_charges_of_this_process(both):
         manifest = json.loads(files.pop("manifest.json"))
         manifest["outputs"] = [row for row in manifest["outputs"] if "limited/" not in row["file"]]
         assert len(files) == 11
-        return [
-            files,
-            manifest,
-            [row for row in charges(root / f"{name}.db") if b"person:limited" not in row],
-        ]
+        rows = [row for row in charges(root / f"{name}.db") if b"person:limited" not in row]
+        return [files, manifest, rows]
 
     assert unlimited("here") == unlimited("ray")
 
@@ -177,19 +160,18 @@ def disturbed(tmp_path_factory, on_ray, ray_cluster) -> tuple[Path, Outcome]:
     write(root / "photos", pictures)
 
     def disturb() -> None:
+        until = time.monotonic() + SECONDS
+        while len(list((root / "ray").glob("*.tar"))) < 3 and time.monotonic() < until:
+            time.sleep(0.005)
         ray_cluster.kill_worker()
         (root / "ray" / PART.replace("*", "0123456789abcdef")).write_bytes(b"half")  # as it may leave one
         ray_cluster.remove_node()
 
-    disturber = during(root / "ray", 3, disturb)
+    disturber = threading.Thread(target=disturb, daemon=True)
+    disturber.start()
     try:
-        outcome = protect_folder(
-            f"local://{root}/photos",
-            f"local://{root}/ray",
-            parse(NOISY),
-            root / "l.db",
-            engine=on_ray,
-        )
+        urls = f"local://{root}/photos", f"local://{root}/ray"
+        outcome = protect_folder(*urls, parse(NOISY), root / "l.db", engine=on_ray)
         disturber.join(SECONDS)
         assert not disturber.is_alive()
     finally:

@@ -586,18 +586,6 @@ def test_of_a_person_over_their_budget_as_many_pass_as_fit(place: Place):
     assert len(place.outputs()) == 7
 
 
-def busy(place: Place) -> None:
-    """Something of everything."""
-    for i in range(6):
-        place.picture(f"anna/{i}.png", i, size=(20, 17 + i % 2))
-    place.picture("copy.png", 3, size=(20, 18))
-    place.picture("grey.png", 20, mode="L")
-    place.picture("small.png", 21, size=(3, 3))
-    place.picture("grey.jpg", 22)  # takes the name of grey.png
-    (place.source / "bad.png").write_bytes(b"no")
-    place.tar("t.tar", {"1.png": encoded("x.png", 30), "2.png": encoded("x.png", 0), "3.png": b"no"})
-
-
 @pytest.mark.parametrize(
     ("name", "mode"),
     [("t.tar", "w"), ("t.tar.gz", "w:gz"), ("t.tgz", "w:gz"), ("t.TAR", "w"), ("t.tar", "w:xz")],
@@ -783,7 +771,14 @@ def test_a_second_run_into_one_target_is_refused(place: Place):
 
 def test_two_processes_write_the_same_files_as_one(place: Place, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sfumato.device.jobs.folder._CHUNK_FILES", 4)
-    busy(place)
+    for i in range(6):
+        place.picture(f"anna/{i}.png", i, size=(20, 17 + i % 2))
+    place.picture("copy.png", 3, size=(20, 18))
+    place.picture("grey.png", 20, mode="L")
+    place.picture("small.png", 21, size=(3, 3))
+    place.picture("grey.jpg", 22)  # takes the name of grey.png
+    (place.source / "bad.png").write_bytes(b"no")
+    place.tar("t.tar", {"1.png": encoded("x.png", 30), "2.png": encoded("x.png", 0), "3.png": b"no"})
     one = place.run()
     outputs, manifest = place.outputs(), place.manifest()
     place.target = place.root / "second"

@@ -11,13 +11,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import charges
 import pytest
-from charges import proves
+from charges import edit, proves
 
 from sfumato.device.ledger import Charge, Ledger, default_path
 from sfumato.device.ledger.budgets import Budget
@@ -98,23 +97,16 @@ def test_a_ledger_and_its_side_files_are_for_their_owner_alone(tmp_path: Path):
     assert set(modes.values()) == {0o600}
 
 
-def of_version(path: Path, statement: str) -> None:
-    Ledger(path).close()
-    write(path, statement)
-
-
-def write(path: Path, statement: str) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.execute(statement)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda path: path.write_text("dear diary " * 500), "x.db: file is not a database. Nothing was"),
         (lambda path: path.write_bytes(b""), "is empty: restore the ledger from a copy"),
-        (partial(write, statement="create table mail (body text)"), "a database, but not a ledger: name"),
-        (partial(of_version, statement="pragma user_version = 6"), "a ledger of version 6, not 8: use the"),
+        (lambda path: edit(path, "create table mail (body text)"), "a database, but not a ledger: name"),
+        (
+            lambda path: (Ledger(path).close(), edit(path, "pragma user_version = 6")),
+            "a ledger of version 6, not 8: use the",
+        ),
         (Path.mkdir, r"cannot be opened for writing \(Is a directory\)"),
     ],
 )
@@ -152,7 +144,7 @@ def test_damage_is_an_error_of_the_ledger(ledger: Ledger, where: bytes, junk: by
 @pytest.mark.parametrize("junk", ["-1.0", "'many'"])
 def test_damage_to_what_releases_tell_is_an_error_of_the_ledger(ledger: Ledger, junk: str):
     ledger.charge([charge()])
-    write(ledger.path, f"update terms set outputs = {junk}")
+    edit(ledger.path, f"update terms set outputs = {junk}")
     with pytest.raises(LedgerError, match="damaged"):
         ledger.set_budget(Budget.parse("bits=64"), person="anna")
 

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from sfumato.device.jobs import releasing
 from sfumato.device.ledger import Ledger
-from sfumato.device.ledger.budgets import Budget
 from sfumato.dp.guarantee import Guarantee
-from sfumato.errors import BudgetExceededError, ImageError, SpecError
+from sfumato.errors import ImageError, SpecError
 from sfumato.protect import Release, parse
-from sfumato.protect.dp_pix import DPPix
 from sfumato.protect.region import Region
 from sfumato.wire import AnyRelease
+
+pytestmark = pytest.mark.usefixtures("unlimited")
 
 NOISY = [
     "dp-pix:cell=4,epsilon=3",
@@ -26,14 +26,6 @@ NOISY = [
     "gaussian:sigma=40",
 ]
 EXACT = ["none", "blur:radius=2", "pixelize:cell=4", "block", "centre-blur:radius=3"]
-
-
-@pytest.fixture
-def ledger(tmp_path: Path):
-    """A new ledger, in which an image may have any number of releases."""
-    with Ledger(tmp_path / "ledger.db") as opened:
-        opened.set_budget(None)
-        yield opened
 
 
 def released(spec: str, images: Tensor, ledger: Ledger) -> Release:
@@ -60,27 +52,6 @@ def test_in_a_batch_of_known_and_unknown_images_each_gets_its_own(photos: Tensor
     assert len({value.numpy().tobytes() for value in values}) == len(photos)
     assert not torch.equal(values[:, 0], values[:, 1])  # channels do not share noise
     assert ledger.summary().releases == len(photos)
-
-
-def test_noise_is_drawn_for_unknown_images_only(
-    photos: Tensor, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-):
-    spec, drawn = "dp-pix:cell=4,epsilon=3", list[int]()
-    release = DPPix.release
-
-    def counted(self: DPPix, images: Tensor, noise) -> Release:
-        drawn.append(len(images))
-        return release(self, images, noise)
-
-    monkeypatch.setattr(DPPix, "release", counted)
-    for images in (photos[:3], photos[:5], photos[:5]):
-        released(spec, images, ledger)
-    assert drawn == [3, 2, 0]
-    ledger.set_budget(Budget.parse("rho=0.001"))
-    for _ in range(2):  # what was refused is never shown later
-        with pytest.raises(BudgetExceededError):
-            released(spec, photos, ledger)
-    assert drawn == [3, 2, 0, 2, 2]
 
 
 def test_another_spec_has_noise_of_its_own_and_is_charged(photos: Tensor, ledger: Ledger):
@@ -146,19 +117,6 @@ def test_what_is_no_batch_of_images_charges_nothing(
     with pytest.raises(ImageError, match=message):
         released(spec, torch.zeros(shape, dtype=torch.uint8), ledger)
     assert stored(ledger) == []
-
-
-@pytest.mark.parametrize("spec", [*NOISY, "blur:radius=2"])
-def test_a_batch_with_one_image_over_budget_shows_nothing_and_charges_nothing(
-    photos: Tensor, ledger: Ledger, spec: str
-):
-    released("dp-pix:cell=8,epsilon=90", photos[3:4], ledger)
-    ledger.set_budget(Budget.parse("epsilon=90,delta=1e-6,pixels=1"))
-    before = stored(ledger)
-    with pytest.raises(BudgetExceededError):
-        released(spec, photos, ledger)
-    assert stored(ledger) == before
-    assert ledger.summary().releases == 1
 
 
 def test_a_parameter_that_does_not_fit_charges_nothing(photos: Tensor, ledger: Ledger):

@@ -10,7 +10,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +17,19 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from cloud import SIDE, Wire, encoder, photograph, refusing, running, untrained
+from cloud import SIDE, Wire, described, encoder, photograph, refusing, running, untrained
+from devices import write_feature
 from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 from sqlalchemy import select
 
 from sfumato import images, wire
-from sfumato.device.client import (
-    Client,
-    Guess,
-    ServiceError,
-    client,
-    connection,
-    demands,
-    outgoing,
-)
+from sfumato.device.client import Client, Guess, ServiceError, client, connection, demands, outgoing
 from sfumato.device.ledger import Ledger
 from sfumato.device.ledger.budgets import Budget
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, ImageError, SpecError
 from sfumato.learn.code_prototypes import CodePrototypes
-from sfumato.learn.private_feature import FeatureConfig
-from sfumato.learn.private_feature import make_untrained as untrained_feature
 from sfumato.protect import parse
 from sfumato.protect.code import Code
 from sfumato.protect.release import Release
@@ -60,10 +50,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
     folder = tmp_path_factory.mktemp("models")
     # Squared distances of an untrained encoder: of the same release 0, of others far above.
     refusal = refusing(1e-6).card()
-    return [
-        untrained(folder, "noisy", SPEC, refusal=refusal),
-        untrained(folder, "clear", "none"),
-    ]
+    return [untrained(folder, "noisy", SPEC, refusal=refusal), untrained(folder, "clear", "none")]
 
 
 @pytest.fixture
@@ -311,7 +298,7 @@ def test_no_byte_of_a_clean_image_goes_through_the_socket(tmp_path: Path):
     made = {"id": "1", "name": "default", "created": "2026-01-01T00:00:00Z", "version": 0, "classes": 0}
     known = {"label": "a", "new": 1, "known": 0, "total": 1, "examples": ["e"]}
     replies = {
-        b"GET /v1/classifiers/default": made | {"model": described([3, SIDE, SIDE], SPEC, None)},
+        b"GET /v1/classifiers/default": made | {"model": described(SPEC)},
         b"POST /v1/classifiers/1/examples": {"classes": [known]},
     }
     how = {"key": KEY, "protection": SPEC, "ledger": tmp_path / "ledger.db", "retries": 0, "timeout": 5}
@@ -377,14 +364,8 @@ def test_another_protection_than_the_demanded_one_and_clear_images_are_not_sent_
     assert len(cloud.wire.bodies()) == 1
 
 
-def described(shape: list[int], spec: str, made: str | None) -> dict[str, Any]:
-    """A model, as a service describes it."""
-    message = {"name": "m", "kind": "few-shot", "spec": spec, "made_of": made, "shape": shape}
-    return message | {"dimension": 4, "refusal": None}
-
-
 def named(spec: str, made: str | None) -> Any:
-    return client.ModelInfo.model_validate(described([3, 8, 8], spec, made))
+    return client.ModelInfo.model_validate(described(spec, shape=(3, 8, 8), made_of=made))
 
 
 def test_of_a_protection_that_names_an_artefact_the_device_has_its_own_copy(tmp_path: Path):
@@ -401,22 +382,6 @@ def test_of_a_protection_that_names_an_artefact_the_device_has_its_own_copy(tmp_
     own = parse(f"mask:artefact={path}")
     for made in (own.digest(), None):
         demands.check_takes(named("mask:artefact=m.safetensors", made), own)
-
-
-FEATURE_SIDE = 32
-
-
-def extractor(folder: Path, name: str, *, seed: int = 0) -> Path:
-    """The artefact of a private feature of five numbers, which nobody trained."""
-    config = FeatureConfig(widths=(4, 4, 4, 4, 4, 4, 4), cut="conv4_2", dimension=5)
-    card = {
-        **{"config": asdict(config), "classes": {"smile": ["no", "yes"]}, "precision": "float32"},
-        "shape": [3, FEATURE_SIDE, FEATURE_SIDE],
-    }
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    untrained_feature(card, seed=seed).save(path)
-    return path
 
 
 @pytest.fixture
@@ -504,7 +469,10 @@ def distance_of_the_same(code: Code, bits: int) -> float:
 @pytest.fixture
 def features(store: Store, tmp_path: Path) -> Iterator[Cloud]:
     """A service for the features of two artefacts, of which the device has the second under another name."""
-    paths = [extractor(tmp_path, f"{name}.safetensors", seed=seed) for seed, name in enumerate("ab")]
+    paths = [
+        write_feature(tmp_path / f"{name}.safetensors", shape=(3, SIDE, SIDE), dimension=dimension)
+        for name, dimension in (("a", 4), ("b", 5))
+    ]
     made = Cloud(store, [models.load(path) for path in paths], tmp_path)
     paths[1].rename(tmp_path / "own.safetensors")
     yield made
@@ -577,10 +545,6 @@ def test_codes_of_another_artefact_or_of_none_are_refused_before_anything_is_cha
         codes.client("code:artefact=missing.safetensors")
     assert not codes.ledger.exists()
     assert codes.wire.bodies() == []
-
-
-def models_reply(request: httpx.Request) -> httpx.Response:
-    return httpx.Response(200, json=[])
 
 
 def scripted(tmp_path: Path, *answers: Any, **more: Any) -> tuple[Client, list[str]]:
@@ -742,7 +706,7 @@ def test_the_key_is_in_no_error_no_text_and_no_log(
 
     caplog.set_level(logging.DEBUG)
     said = []
-    for answer in (lost, lambda request: problem(401, "no valid key"), models_reply):
+    for answer in (lost, lambda _: problem(401, "no valid key"), lambda _: httpx.Response(200, json=[])):
         device = asking(tmp_path, answer)
         said += [repr(device), str(device), repr(vars(device))]
         with contextlib.suppress(ServiceError):

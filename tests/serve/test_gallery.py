@@ -1,8 +1,6 @@
 """The nearest prototypes, and that they are those of now."""
 
 import asyncio
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -108,23 +106,6 @@ def test_questions_of_one_moment_are_answered_together_each_its_own_and_of_now(s
     shelf.store.delete_classifier("museum", place, by=shelf.key)
     with pytest.raises(NotFoundError):
         asyncio.run(together())
-
-
-def test_a_gallery_that_many_ask_for_at_once_is_read_by_one_of_them(
-    shelf: Shelf, place: str, monkeypatch: pytest.MonkeyPatch
-):
-    galleries, reads, real = Galleries(shelf.store), [], shelf.store.prototypes
-    begun = threading.Barrier(8)
-
-    def ask_together(_: int):
-        begun.wait(10)
-        return ask(galleries, place, 0.0)
-
-    monkeypatch.setattr(shelf.store, "prototypes", lambda *given: reads.append(given) or real(*given))
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(ask_together, range(8)))
-    assert all(each == answers[0] for each in answers)
-    assert len(reads) == 1
 
 
 def test_galleries_that_were_asked_for_long_ago_are_let_go(

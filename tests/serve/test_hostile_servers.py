@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from cloud import SIDE, photograph
+from cloud import SIDE, described, photograph
 
 from sfumato import wire
 from sfumato.device.client import Client, Demanded, ServiceError
@@ -59,11 +59,6 @@ class Hostile(httpx.BaseTransport):
         """What left to be enrolled."""
         sent = (each for each in self.sent if each.headers.get("content-type") == labelled.MEDIA_TYPE)
         return [labelled.split(each.content)[1] for each in sent]
-
-
-def described(spec: str, *, shape: tuple[int, int, int] = (3, SIDE, SIDE), name: str = "m") -> dict[str, Any]:
-    message = {"name": name, "kind": "few-shot", "spec": spec, "made_of": None}
-    return message | {"shape": list(shape), "dimension": 4, "refusal": None}
 
 
 @pytest.fixture
@@ -201,11 +196,7 @@ def test_larger_images_for_the_same_cells_are_another_demand(
     [
         ("pixelize:cell=2", 2048, "of a 2048x2048 image would differ from it by"),
         # A box that somebody on the device chose, with noise in it, in a corner of what the model takes.
-        (
-            "gaussian:sigma=160@box:file=BOXES",
-            SIDE,
-            r"99\.22% of the pixels .* leave as they are, and",
-        ),
+        ("gaussian:sigma=160@box:file=BOXES", SIDE, r"99\.22% of the pixels .* leave as they are, and"),
     ],
 )
 def test_of_an_image_of_which_nearly_all_would_stay_clear_nothing_leaves(
@@ -311,20 +302,4 @@ def test_what_a_person_is_asked_is_printable_and_true(service: Hostile, device: 
         f"{URL} wants images of 3x16x16 for 'default', protected by {SPEC}: "
         f"{parse(SPEC).guarantee((3, SIDE, SIDE))}; nothing is proved about who it shows"
     )
-    assert [wire.header(each).spec for each in service.releases()] == [SPEC]
-
-
-def test_every_release_that_left_is_by_what_the_device_chose(service: Hostile, device: Device, photo: Path):
-    """All of the above, one after another, to one device with a pin."""
-    device(accept=YES).enrol("anna", photo)
-    for demand in (
-        *WEAK,
-        "pixelize:cell=2",
-        "blur:radius=0.5",
-        "gaussian:sigma=2",
-        "dp-pix:cell=2,epsilon=1e9",
-    ):
-        service.models = [described(demand)]
-        with pytest.raises(ConfigError):
-            device(accept=YES).enrol("anna", photo)
     assert [wire.header(each).spec for each in service.releases()] == [SPEC]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from cloud import encoder, refusing
+from devices import write_feature
 
 from sfumato import artefacts, data
 from sfumato.dp.mechanisms import seeded_noise
@@ -15,8 +16,6 @@ from sfumato.images import to_float, write
 from sfumato.learn import few_shot, meta
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig, MetaModel
-from sfumato.learn.private_feature import FeatureConfig
-from sfumato.learn.private_feature import make_untrained as untrained_feature
 from sfumato.protect import Release, parse
 from sfumato.protect.code import Code
 from sfumato.protect.release import artefact_digest
@@ -112,13 +111,7 @@ def test_a_model_whose_card_tells_no_size_or_one_too_small_is_not_served(tmp_pat
 
 
 def test_a_feature_is_its_own_embedding(tmp_path: Path):
-    config = FeatureConfig(widths=(4, 4, 4, 4, 4, 4, 4), cut="conv4_2", dimension=5)
-    card = {
-        **{"config": asdict(config), "shape": [3, 32, 32], "classes": {"smile": ["no", "yes"]}},
-        **{"precision": "float32"},
-    }
-    path = tmp_path / "f.safetensors"
-    untrained_feature(card, seed=0).save(path)
+    path = write_feature(tmp_path / "f.safetensors", dimension=5, shape=(3, 32, 32))
     served = models.load(path)
     assert (served.kind, served.dimension, served.shape) == ("private feature", 5, (3, 32, 32))
     demand = served.demand

@@ -19,7 +19,7 @@ from encoders import Small, write_onnx
 from torch import Tensor
 
 from sfumato import artefacts
-from sfumato.device.client import Client, Guess, ServiceError, look_up
+from sfumato.device.client import Client, ServiceError, look_up
 from sfumato.device.jobs.releasing import charge_and_release
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
@@ -35,7 +35,6 @@ from sfumato.serve.http.app import create
 from sfumato.serve.served import Served
 from sfumato.serve.store import Store
 from sfumato.study.measure.accuracy import serve_vectors
-from sfumato.wire.tables import AnswerTable
 
 CLASSES, IMAGES, WAY, SHOT, QUERIES = 12, 12, 4, 5, 4
 
@@ -152,14 +151,6 @@ def test_what_is_answered_over_http_is_what_a_study_measures(store: Store, tmp_p
     assert stated.refused.low - 0.3 < none[:, WAY].mean() < stated.refused.high + 0.3
 
 
-def check_by_table(table: AnswerTable, code: Code, asked: list[Tensor], guesses: list[list[Guess]]) -> None:
-    """A device that sends nothing has the same answers."""
-    by_table = look_up(table, code, asked)
-    assert [[each.label for each in row] for row in by_table] == [
-        [each.label for each in row] for row in guesses
-    ]
-
-
 def answered(
     store: Store, served: Served, protection: Any, images: Tensor, places: np.ndarray, folder: Path
 ) -> list[list[list[Any]]]:
@@ -168,15 +159,9 @@ def answered(
     app = create(store, [served])
     with Ledger(folder / "ledger.db") as ledger:  # images of a class are near copies
         ledger.set_near_copies("ignore")
-    device = Client(
-        "http://127.0.0.1:9",
-        key=key,
-        protection=protection,
-        ledger=folder / "ledger.db",
-        transport=Wire(app),
-    )
+    how = {"protection": protection, "ledger": folder / "ledger.db", "transport": Wire(app)}
     told = []
-    with device:
+    with Client("http://127.0.0.1:9", key=key, **how) as device:
         for number, rows in enumerate(places):
             name = f"episode {number}"
             device.create(name, served.name)
@@ -189,7 +174,11 @@ def answered(
                 with pytest.raises(ServiceError, match=r"has no table.*classify by queries"):
                     device.answer_table(classifier=name)
             elif not protection.draws_noise:
-                check_by_table(device.answer_table(classifier=name), protection, asked, guesses)
+                # A device that sends nothing has the same answers.
+                by_table = look_up(device.answer_table(classifier=name), protection, asked)
+                assert [[one.label for one in row] for row in by_table] == [
+                    [one.label for one in row] for row in guesses
+                ]
             told.append([guesses[start : start + QUERIES] for start in range(0, len(guesses), QUERIES)])
     app.state.service.engine.close()
     return told
