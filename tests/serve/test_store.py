@@ -422,7 +422,6 @@ def test_every_statement_names_the_tenant(store: Store, key: Key):
     event.listen(store._engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
     (one, _) = store.enrol("zoo", own.id, "anna", some(1, 2), by=gate).examples
     methods = calls(store, own.id, one, gate)
-    del methods["share"]  # what it kept is dropped by the number of its row
     last = ("forget_class", "delete_classifier")
     if "sqlite" in str(store._url):
         del methods["nearest"]

@@ -472,7 +472,7 @@ def _forget(
         query = select(shares).where(_of(shares, by.tenant), shares.c.classifier == classifier)
         for each in connection.execute(query).all():  # histograms that name the class
             if row.label in Shares.model_validate_json(each.content).labels:
-                connection.execute(delete(shares).where(shares.c.id == each.id))
+                connection.execute(delete(shares).where(_of(shares, by.tenant), shares.c.id == each.id))
         called = f"forgotten-{secrets.token_hex(4)}"
         lines = (_of(audit, by.tenant), audit.c.classifier == classifier, audit.c.label == row.label)
         connection.execute(update(audit).where(*lines).values(label=called))
