@@ -23,7 +23,7 @@ from sfumato import protect, wire
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import SpecError
 from sfumato.images import digest
-from sfumato.protect.code import BitsRelease, bits_of, words_of
+from sfumato.protect.code import BitsRelease, words_of
 from sfumato.protect.feature import noisy
 from sfumato.protect.parameters import BOUNDS
 from sfumato.protect.release import Release
@@ -219,7 +219,8 @@ def _codes() -> Iterator[Vector]:
             recorder = Recorder(seed, _ties([lie]))
             given = words_of(flags).numpy()
             words = recorder.noise().other_words(given, outputs=2**count, epsilon=Fraction(epsilon))
-            packet = BitsRelease(bits_of(torch.from_numpy(words), bits=count), "").pack()[0]
+            bits = torch.from_numpy(words)[:, None] >> torch.arange(count - 1, -1, -1) & 1
+            packet = BitsRelease(bits.bool(), "").pack()[0]
             yield {**plain, "noise": f"epsilon={epsilon}", "drawn": recorder.drawn(), "answer": _text(packet)}
     for seed, count in enumerate((300, 40_000)):  # the second in more than one chunk
         recorder = Recorder(seed, (6553,))

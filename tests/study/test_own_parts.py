@@ -118,7 +118,7 @@ def test_a_folder_is_protected_by_it(packages: Path, run: Path, tmp_path: Path):
 
 def test_an_unknown_name_is_answered_with_those_of_packages(packages: Path, tmp_path: Path):
     done = sfumato(tmp_path, "protect", "photos", "released", "--with", "stripe:width=2", packages=packages)
-    assert "did you mean 'stripes'? Known: answer, block, blur" in " ".join(done.stderr.split())
+    assert "did you mean 'stripes'? Known: answer, avatar, block, blur" in " ".join(done.stderr.split())
 
 
 def test_a_package_that_cannot_be_imported_is_named(packages: Path, tmp_path: Path):

@@ -78,7 +78,8 @@ EPISODIC: dict[str, Any] = {
 }
 KNOWN: dict[str, Any] = {
     **EPISODIC,
-    "task": {"target": "expression", "sensitive": "identity"},
+    "task": {"target": "expression", "sensitive": "identity"},  # of too few classes for words
+    "protections": [spec for spec in PROTECTIONS if "means" not in spec],
     "learners": ["classifier-clean", "classifier-protected"],
     "classifier": {"epochs": 1},
 }
@@ -226,7 +227,7 @@ def test_what_is_left_out_is_said_in_a_sentence(episodic: Path):
 
 def test_numbers_are_classified_by_whoever_takes_numbers_where_all_classes_are_known(known: Path):
     results = results_of(known)
-    for spec in SPECS[4:11]:
+    for spec in SPECS[4:10]:
         (result,) = [value for key, value in results.items() if key[:2] == ("accuracy", spec)]
         assert 0 <= result.low <= result.accuracy <= result.high <= 1
         assert result.images == len(cartoons().split("test"))
@@ -365,7 +366,7 @@ def test_the_mask_is_trained_against_people_whom_nobody_looks_for(tmp_path: Path
     masks = {**QUICK["masks"], "against": 3.0}
     made = Lab(grid.parse({**KNOWN, "masks": masks}), cartoons(), tmp_path, Progress())
     _, card = artefacts.load(made.artefact_of("mask:keep=0.1", 0), kind="mask")
-    assert (card["sensitive"], card["people"]) == ("identity", made.adversaries.others.digest)
+    assert (card["sensitive"], card["people"]) == ("identity", made.adversaries.training.digest)
 
 
 # The answer

@@ -206,7 +206,8 @@ class CodeModel(method.Model):
 
 def of_any_length(config: CodeConfig) -> CodeConfig:
     """The settings of `pretrain`, which all lengths and noises share."""
-    return replace(config, bits=1, numbers=None, codebook=SIGNS, flip=None, norm=None, noise=None)
+    own = {"bits": 1, "codebook": SIGNS, "directions": CodeConfig.directions}
+    return replace(config, numbers=None, flip=None, norm=None, noise=None, **own)  # type: ignore[arg-type]
 
 
 def pretrain(

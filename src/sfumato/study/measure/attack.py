@@ -194,13 +194,18 @@ def compare_values(
     return _judge(gallery, truth, made, learned_from=made.learned_from)
 
 
+def compare_vectors(lab: Lab, cell: Cell, see: See | None = None) -> Comparison:
+    """Compares the numbers of releases, or (N, D) numbers made from them, with those of known people."""
+    gallery, truth = lab.adversaries.gallery(cell)
+    see = see or [*readings(gallery).values()][-1]  # decoded, if it can be
+    made = by_vectors(gallery, see, copies=lab.config.adversary.copies)
+    return _judge(gallery, truth, made, faces_found=None)
+
+
 def _compare_images(lab: Lab, cell: Cell) -> Comparison:
     words, adversaries = ATTACKS[cell.subject], lab.adversaries
     if words.view == "released" and release_kind(cell.protection) not in IMAGES:
-        gallery, truth = adversaries.gallery(cell)
-        see = [*readings(gallery).values()][-1]  # decoded, if it can be
-        made = by_vectors(gallery, see, copies=lab.config.adversary.copies)
-        return _judge(gallery, truth, made, faces_found=None)
+        return compare_vectors(lab, cell)
     gallery, truth = adversaries.gallery(cell, faces=True)
     networks = adversaries.recognisers, adversaries.static(cell.seed)
     see = partial(view_release, lab, cell, view=words.view)
