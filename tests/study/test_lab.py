@@ -226,7 +226,7 @@ def test_every_training_of_a_study_is_told_the_device():
         *("method.train", "adversarial_mask.train", "private_feature.train", "code.train", "code.pretrain")
     }
     # Those of textbook classifiers; and a recipe and recognisers, which have it already.
-    without = {"of_vectors.train", "recipe.train", "self.recognisers.train"}
+    without = {"of_vectors.train", "trained.train", "self.recognisers.train"}
     assert {name for name in told if not told[name]} == without
 
 

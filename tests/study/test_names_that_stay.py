@@ -93,8 +93,11 @@ def test_no_artefact_tells(home: Path, tmp_path: Path):
 )
 def test_no_release_tells_the_files_of_its_protection(home: Path, tmp_path: Path, protection: str):
     (home / "boxes.csv").write_text("left,top,right,bottom\n0,0,1,1\n")
-    rows = [f"photos/class-1/{14 - each}.png,photos/class-1/{each}.png\n" for each in (1, 13)]
-    (home / "index.csv").write_text("".join(["file,original\n", *rows]))
+    digests = {
+        each: images.digest(images.read(home / f"photos/class-1/{each}.png")).hex() for each in (1, 13)
+    }
+    rows = [f"photos/class-1/{14 - each}.png,{digests[each]}\n" for each in (1, 13)]
+    (home / "index.csv").write_text("".join(["file,digest\n", *rows]))
     (tmp_path / "in").mkdir()
     for each in (1, 13):
         (tmp_path / "in" / f"{each}.png").write_bytes((home / f"photos/class-1/{each}.png").read_bytes())

@@ -146,7 +146,8 @@ def _release(
 
     def release(clean: Tensor, stream: int, number: int) -> Any:
         if stream == ensemble.PROBES:
-            return of(released.images) if released.release is None else released.release
+            read = released.release
+            return of(released.images) if read is None else replace(read, spec=spec)
         if spec == "none":
             return of(clean)
         if known.copies is None:
