@@ -306,7 +306,7 @@ def test_an_attack_records_each_classifier_the_pairs_and_whom_it_names(finished)
         assert found["faces_found"] is None
 
 
-def test_an_adversary_on_values_learns_from_all_training_people(finished):
+def test_an_adversary_on_values_learns_from_all_people_whom_nobody_looks_for(finished):
     attacks = results(finished, "attack").items()
     found = {spec: each for (spec, name), each in attacks if name == "reidentify-values"}
     assert set(found) == {"blur:radius=1", "dp-pix:cell=4,epsilon=3"}
@@ -314,7 +314,7 @@ def test_an_adversary_on_values_learns_from_all_training_people(finished):
     for result in found.values():
         assert {score["classifier"] for score in result["scores"]} == known
         assert (result["gallery"], result["probes"], result["identities"]) == (6 * 6, 6 * 3, 6)
-        assert result["learned_from"] == 14 * 9  # all training images
+        assert result["learned_from"] == 18 * 9  # all images of people whom nobody looks for
 
 
 def test_accuracy_records_the_operations_of_a_query(finished):
@@ -360,7 +360,7 @@ def test_classes_of_the_task_are_learned_tested_and_drawn_and_others_are_not(tmp
     assert lab.validation.classes("headwear").tolist() == [0, 1]
     assert lab.asked.classes("headwear").tolist() == [4, 6, 11]
     # People are looked for on all of the images.
-    assert len(lab.adversaries.others) == len(cartoons().split("train"))
+    assert len(lab.adversaries.training) == len(cartoons().split("train"))
 
 
 def test_a_class_of_the_task_that_is_not_there_is_named(tmp_path):
