@@ -328,8 +328,8 @@ def _list_recipients(judged: "_Judged") -> Finding:
     """What each recipient holds, and the figures of those who have releases."""
     heading, *rows = _read("recipients")
     for kind in _KINDS:
-        known = [f"from {n}: {each.figure or each.verdict}" for n in RELEASES if (each := judged[kind, n])]
-        rows.append([kind.capitalize(), *["; ".join(known)] * 2, "no release reaches them", "certain"])
+        cell = "; ".join(f"from {n}: {judged[kind, n].figure or judged[kind, n].verdict}" for n in RELEASES)
+        rows.append([kind.capitalize(), cell, cell, "no release reaches them", "certain"])
     return _section("Who could do it", "Figures are for those who have releases.", heading, rows)
 
 

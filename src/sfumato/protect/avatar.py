@@ -68,7 +68,7 @@ class Avatar(TrainedProtection):
 
 
 def paint(words: Sequence[int], shape: tuple[int, int, int], *, names: Sequence[str] = ()) -> Pixels:
-    """A picture of the stand-in for each code or answer: (N, C, H, W) uint8, equal for equal numbers alone.
+    """A picture of the stand-in for each code or answer: (N, C, H, W) uint8, equal for equal numbers.
 
     `names` are those of all answers, if the numbers are answers: where all are expressions, glasses or hats
     of drawn faces, the picture has the same. Otherwise the number decides expression, glasses, pose and
@@ -81,7 +81,7 @@ def paint(words: Sequence[int], shape: tuple[int, int, int], *, names: Sequence[
 
     scene, numbers = torch.full((len(words), len(SCENE)), 0.5), torch.tensor(words).long()
     painted: dict[str, Any] = dict.fromkeys(("expression", "glasses", "headwear"), torch.zeros_like(numbers))
-    hats = [f"hat-{number:04d}" for number in range(10_000)]
+    hats = [f"hat-{number:04d}" for number in range(10_000)] if names else []
     for attribute, known in {"expression": EXPRESSIONS, "glasses": GLASSES, "headwear": hats}.items():
         if names and set(names) <= set(known):
             painted[attribute] = torch.tensor([known.index(names[word]) for word in words]).long()
