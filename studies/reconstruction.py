@@ -3,7 +3,7 @@
     python studies/unpack.py DATA ../shared/data runs/data/DATA    # cifar10, caltech101, lfw, fer, omniglot
     python studies/reconstruction.py              # everything, in order: half an hour on one idle core; it resumes
     python studies/reconstruction.py lfw          # one data set: judges, victims, attacks, measures that are not learned
-    python studies/reconstruction.py learned      # SemSim as published, each data set left out in turn
+    python studies/reconstruction.py learned      # SemSim as published, each data set left out in turn, and other margins
     python studies/reconstruction.py agreement    # correlations with the judges (Table 1)
     python studies/reconstruction.py --small      # settings too small to mean anything, to try it out
 
@@ -403,6 +403,11 @@ def read_pairs(name: str, victim: str, count: int, runs: Path) -> tuple[Tensor, 
 # SemSim as published, on data sets that it was not trained on
 
 PUBLISHED = SemSimConfig(network="lenet", learning_rate=0.05, momentum=0.9)
+MARGINS = (
+    0.1,
+    0.3,
+    3.0,
+)  # beside 1 (App. B): embeddings of length 1 are at most 2 apart, so that 3 trains as all above 2
 LEARNED = 1100  # steps: 100 epochs, as in the published code, of 64 originals and their 22 reconstructions
 
 
@@ -421,11 +426,13 @@ def judgements(names: Sequence[str], records: Mapping[str, Any], runs: Path) -> 
     return semsim.combine(sets, size=SIZE)
 
 
-def learn(name: str, names: Sequence[str], seed: int, records: Rows, runs: Path) -> dict[str, Any]:
+def learn(
+    name: str, names: Sequence[str], seed: int, records: Rows, runs: Path, margin: float = PUBLISHED.margin
+) -> dict[str, Any]:
     """Train SemSim on the judgements of the other data sets, and measure the victims of this one."""
     known = judgements([other for other in names if other != name], records, runs)
     epochs = max(1, round(LEARNED / math.ceil(len(known.of) / PUBLISHED.batch)))
-    trained = semsim.train(known, replace(PUBLISHED, epochs=epochs), seed=seed)
+    trained = semsim.train(known, replace(PUBLISHED, epochs=epochs, margin=margin), seed=seed)
     model, scores = SemSim(trained.network, card=trained.card), {}
     for victim, each in records[f"{name}-{READ}"]["victims"].items():
         apart = model.distance(*read_pairs(name, victim, each["items"], runs))
@@ -453,8 +460,13 @@ def columns(name: str, records: Rows) -> Columns:
         values = [each["scores"][measure] for each in victims]
         if None not in values:
             found[measure] = [[sign * value for value in values]]
-    learned = [records[f"{SEMSIM}-{name}-{seed}"]["distances"] for seed in SEEDS]
-    return found | {SEMSIM: [[-apart for apart in each.values()] for each in learned]}
+    learned = {SEMSIM: [records[f"{SEMSIM}-{name}-{seed}"] for seed in SEEDS]}
+    others = {margin: records.get(f"margin-{margin:g}-{name}-{SEED}") for margin in MARGINS}
+    learned |= {f"{SEMSIM}, margin {margin:g}": [each] for margin, each in others.items() if each}
+    return found | {
+        measure: [[-apart for apart in each["distances"].values()] for each in by_seed]
+        for measure, by_seed in learned.items()
+    }
 
 
 def correlation(values: list[float], shares: list[float]) -> dict[str, Any] | None:
@@ -500,6 +512,9 @@ def main() -> None:
     if "learned" in parts:
         for name, seed in itertools.product(sets, SEEDS):
             make(records, f"{SEMSIM}-{name}-{seed}", partial(learn, name, sets, seed, records, runs))
+        for margin, name in itertools.product(MARGINS, sets):
+            made = partial(learn, name, sets, SEED, records, runs, margin)
+            make(records, f"margin-{margin:g}-{name}-{SEED}", made)
     if "agreement" in parts:
         records.pop("agreement", None)
         make(records, "agreement", partial(correlations, sets, records))
