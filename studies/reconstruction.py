@@ -1,16 +1,16 @@
 """Whether measures of reconstructions agree with those who look at them: networks here, not people (paper: SemSim).
 
     python studies/unpack.py DATA ../shared/data runs/data/DATA    # cifar10, caltech101, lfw, fer, omniglot
-    python studies/reconstruction.py              # everything, in order: half an hour on one idle core; it resumes
+    python studies/reconstruction.py              # everything, in order: 20 minutes of one idle core; it resumes
     python studies/reconstruction.py lfw          # one data set: judges, victims, attacks, measures that are not learned
     python studies/reconstruction.py learned      # SemSim as published, each data set left out in turn, and other margins
     python studies/reconstruction.py agreement    # correlations with the judges (Table 1)
     python studies/reconstruction.py --small      # settings too small to mean anything, to try it out
 
 Judges are recognisers that are trained on a data set, each of another network than any victim's and any measure's: the first two that are
-right on 85% of clean test images or more (Sec. 4.4). A data set without two is left out. A reconstruction is recognised if more than half of the
-judges name it rightly. Victims leak from nothing to everything, and are linear layers whose images are read in closed form. SemSim sees
-the judgements of the other data sets alone.
+right on 85% of clean test images or more (Sec. 4.4). A data set without two is left out, as Caltech-101 is. A reconstruction is recognised if
+more than half of the judges name it rightly. Victims leak from nothing to everything, and are linear layers whose images are read in closed
+form. SemSim sees the judgements of the other data sets alone.
 
 Records are studies/results/reconstruction-100.jsonl: 100 originals a victim, or all that a test split has. Those of reconstruction.jsonl, 16
 originals a victim, are of commit 2f64c651: SqueezeNet judged Caltech-101 there, beside a measure of its own features. It had judges of public
