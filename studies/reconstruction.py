@@ -5,16 +5,15 @@
     python studies/reconstruction.py lfw          # one data set: judges, victims, attacks, measures that are not learned
     python studies/reconstruction.py learned      # SemSim as published, each data set left out in turn, and other margins
     python studies/reconstruction.py agreement    # correlations with the judges (Table 1)
-    python studies/reconstruction.py --small      # settings too small to mean anything, to try it out
+    python studies/reconstruction.py --small      # settings too small to mean anything
 
 Judges are recognisers that are trained on a data set, each of another network than any victim's and any measure's: the first two that are
 right on 85% of clean test images or more (Sec. 4.4). A data set without two is left out, as Caltech-101 is. A reconstruction is recognised if
 more than half of the judges name it rightly. Victims leak from nothing to everything, and are linear layers whose images are read in closed
 form. SemSim sees the judgements of the other data sets alone.
 
-Records are studies/results/reconstruction-100.jsonl: 100 originals a victim, or all that a test split has. Those of reconstruction.jsonl, 16
-originals a victim, are of commit 2f64c651: SqueezeNet judged Caltech-101 there, beside a measure of its own features. It had judges of public
-weights, victims that are searched for (Table 2), deep ones, and SemSim by the stages of a network, with other margins, losses and backbones.
+Records are studies/results/reconstruction-100.jsonl. Those of reconstruction.jsonl, 16 originals a victim, are of commit 2f64c651, which
+searched for images, too (Table 2), and had other losses and backbones.
 """
 
 import argparse
@@ -460,13 +459,12 @@ def columns(name: str, records: Rows) -> Columns:
         values = [each["scores"][measure] for each in victims]
         if None not in values:
             found[measure] = [[sign * value for value in values]]
-    learned = {SEMSIM: [records[f"{SEMSIM}-{name}-{seed}"] for seed in SEEDS]}
-    others = {margin: records.get(f"margin-{margin:g}-{name}-{SEED}") for margin in MARGINS}
-    learned |= {f"{SEMSIM}, margin {margin:g}": [each] for margin, each in others.items() if each}
-    return found | {
-        measure: [[-apart for apart in each["distances"].values()] for each in by_seed]
-        for measure, by_seed in learned.items()
-    }
+    learned = {SEMSIM: [f"{SEMSIM}-{name}-{seed}" for seed in SEEDS]}
+    learned |= {f"{SEMSIM}, margin {each:g}": [f"margin-{each:g}-{name}-{SEED}"] for each in MARGINS}
+    for measure, made in learned.items():
+        if set(made) <= set(records):
+            found[measure] = [[-apart for apart in records[each]["distances"].values()] for each in made]
+    return found
 
 
 def correlation(values: list[float], shares: list[float]) -> dict[str, Any] | None:

@@ -88,8 +88,7 @@ def work(task: Task, given: Options) -> dict[str, Any]:
         return train_few_shot(task, given)
     rows = Rows(given.out / "rows" / file_of(task.name).replace("safetensors", "jsonl"))
     rows.path.unlink(missing_ok=True)
-    todo = sweep if "noise" in task.settings else compare
-    todo(task, given, rows)
+    (sweep if "noise" in task.settings else compare)(task, given, rows)
     return {"rows": dict(rows)}
 
 
