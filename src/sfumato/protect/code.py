@@ -126,9 +126,8 @@ def load_encoder(path: str) -> Encoder:
     def make(card: dict[str, Any]) -> "CodeNetwork":
         config, shape = card["config"], tuple(card["shape"])
         sizes = {"dimension": config.get("bits") or config.get("numbers"), "side": config.get("side")}
-        sizes["mirrored"] = config.get("mirrored", False)
+        sizes |= {"mirrored": config.get("mirrored", False), "common": card.get("common") is not None}
         sizes["directions"] = config["directions"] if config.get("codebook") == MEANS else None
-        sizes["common"] = card.get("common") is not None
         return make_code_network(config["encoder"], shape, **sizes)
 
     network, card, _ = load_network(
@@ -190,8 +189,7 @@ class Code(Encoding):
     @property
     def common(self) -> Common | None:
         """The proof of codes that are not rare; None if rare codes leave, too."""
-        common: Common | None = self._trained.common
-        return common
+        return self._trained.common  # type: ignore[no-any-return]
 
     def check(self) -> None:
         """See TrainedProtection.check. Raises SpecError for noise of bits on numbers, or vice versa."""

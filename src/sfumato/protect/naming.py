@@ -7,8 +7,6 @@ from typing import Any
 
 from sfumato.dp import naming
 from sfumato.dp.guarantee import Guarantee
-from sfumato.dp.naming.period import bound_posterior
-from sfumato.dp.naming.statement import percent
 from sfumato.errors import SpecError
 from sfumato.protect.parameters import cell_in_pixels
 from sfumato.protect.region import Region
@@ -125,7 +123,10 @@ def naming_words(
     common = getattr(protection, "common", None)
     if common is None or releases > 1:
         return words
-    sure = [f"{percent(bound_posterior(n, common.share))} sure of anybody among {n:,}" for n in among]
+    sure = [
+        f"{naming.percent(naming.bound_posterior(n, common.share))} sure of anybody among {n:,}"
+        for n in among
+    ]
     return (
         f"{words}; each of the {common.codes:,} codes that leave is that of β = {common.share:.2%} of people "
         f"or more, so nobody, whatever they know, is more than {', or '.join(sure)} equally likely people "
