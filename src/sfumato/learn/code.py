@@ -383,7 +383,7 @@ def train(
 def _share_codes(model: CodeModel, reference: Tensor) -> None:
     """Lets codes leave that many of (m, C, H, W) images of people have: see naming.period.share_codes."""
     network, every = model.network, 2 * codes_of(model.network.dimension).astype(np.int8) - 1
-    meant = every if network.codebook is None else model.prototypes.words
+    meant = every if model.prototypes.words is None else model.prototypes.words
     words = words_of(signs(model.infer(model.numbers, reference)))
     rule, share = share_codes(words.numpy(), meant, least=model.config.common or 0, delta=_DELTA)
     network.common = to_device(torch.from_numpy(every[rule]), device_of(model))
