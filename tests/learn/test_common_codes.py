@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from test_code import QUICK, trained
@@ -13,6 +14,7 @@ from sfumato import artefacts, data
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.dp.naming.period import bound_posterior
 from sfumato.errors import ArtefactError, ConfigError, SpecError
+from sfumato.export.export import export
 from sfumato.learn import code
 from sfumato.learn.code import CodeConfig
 from sfumato.networks.code import CodeNetwork, make_code_network
@@ -86,6 +88,13 @@ def test_nobody_is_named_with_more_certainty_than_is_proved(
     assert largest <= bound_posterior(60, table.mean(0)[sent].min()) + 1e-12
     assert common.share <= table.mean(0)[sent].min() * 1.5  # 60 people are a sample, too
     assert 1 / 60 < largest <= bound_posterior(60, common.share)
+    # So in a browser: the table is in the graph.
+    exported = export(path, tmp_path / "code.onnx", check=others.images[:20])
+    assert exported.difference.bits == 0
+    session = onnxruntime.InferenceSession(str(tmp_path / "code.onnx"))
+    for image, word in zip(others.images[:20].numpy(), words, strict=False):
+        (given,) = session.run(["numbers"], {"images": image[None]})
+        assert words_of(signs(torch.from_numpy(given))).item() == word
     # Without the rule somebody is known for sure.
     model.network.common = None
     free = words_of(signs(model.infer(model.numbers, others.images))).numpy()
