@@ -252,10 +252,13 @@ def test_a_reference_of_m_people_has_as_large_shares_as_is_stated_but_for_delta(
 
 
 def test_rare_codes_are_sent_as_the_nearest_that_many_have():
+    bits = np.array(list(product((-1, 1), repeat=3)))
     reference = np.repeat([0b000, 0b011, 0b111, 0b100], [500, 400, 90, 10])
-    rule, share = share_codes(reference, outputs=8, least=0.05, delta=0.01)
+    rule, share = share_codes(reference, bits, least=0.05, delta=0.01)
     assert rule.tolist() == [0b000, 0b000, 0b000, 0b011, 0b000, 0b111, 0b111, 0b111]
-    assert share == pytest.approx(0.09 - math.sqrt(math.log(800) / 2_000))
+    # By definition: at β, 90 of 1,000 or more are seen with a chance of δ/K.
+    seen = sum(math.comb(1_000, k) * share**k * (1 - share) ** (1_000 - k) for k in range(90, 300))
+    assert seen == pytest.approx(0.01 / 8)
     draw = np.random.default_rng(0)
     laws = draw.dirichlet(np.full(8, 0.3), size=200)
     sent = np.zeros((200, 8))
@@ -263,9 +266,26 @@ def test_rare_codes_are_sent_as_the_nearest_that_many_have():
     used = sent.sum(0) > 0
     stated = bound_posterior(200, sent.mean(0)[used].min())
     assert (sent.max(0)[used] / sent.sum(0)[used]).max() <= stated * (1 + 1e-9)
-    with pytest.raises(ConfigError, match=r"least=0.9: the most frequent code has 0\.5"):
-        share_codes(reference, outputs=8, least=0.9, delta=0.01)
+    with pytest.raises(ConfigError, match=r"common=0.9: the most frequent code has 0\.5 of the reference"):
+        share_codes(reference, bits, least=0.9, delta=0.01)
     assert bound_posterior(1_000, 0.0) == 1
+
+
+def test_rare_words_are_sent_as_the_word_that_means_nearly_the_same():
+    """Not as the one whose bits differ least."""
+    words = np.array([[0.0, 0.0], [5.0, 5.0], [0.1, 0.1], [5.0, 5.1]])
+    rule, _ = share_codes(np.repeat([0, 1, 2], [60, 38, 2]), words, least=0.1, delta=0.05)
+    assert rule.tolist() == [0, 1, 0, 1]
+
+
+def test_the_codes_of_a_reference_are_as_frequent_among_all_people_as_is_stated_but_for_delta():
+    draw, broken = np.random.default_rng(0), 0
+    law = np.array([0.5, 0.2, 0.12, 0.08, 0.05, 0.03, 0.01, 0.01])
+    for _ in range(400):
+        reference = draw.choice(8, size=200, p=law)
+        rule, share = share_codes(reference, np.eye(8), least=0.03, delta=0.2)
+        broken += np.bincount(rule, weights=law)[np.unique(rule)].min() < share
+    assert 0 < broken / 400 <= 0.2
 
 
 # T8: rare alarms.
