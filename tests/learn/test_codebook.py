@@ -17,7 +17,8 @@ from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.learn import code, code_prototypes, codebook
 from sfumato.learn.code import CodeConfig, mix_classes
 from sfumato.learn.code_prototypes import CodePrototypes
-from sfumato.networks.code import Codebook, make_code_network
+from sfumato.networks.code import Codebook, CodeNetwork, make_code_network
+from sfumato.networks.encoders.pretrained import Pretrained, PretrainedEncoder
 from sfumato.protect.code import Code, signs, words_of
 from sfumato.wire.tables import codes_of
 
@@ -39,7 +40,9 @@ def all_words(made: Codebook) -> torch.Tensor:
     return torch.stack([torch.stack(rows).sum(0) for rows in product(*made.tables)]).detach()
 
 
-@pytest.mark.parametrize(("bits", "tables"), [(1, [2]), (5, [32]), (8, [256]), (9, [32, 16]), (12, [64, 64])])
+@pytest.mark.parametrize(
+    ("bits", "tables"), [(1, [2]), (5, [32]), (8, [256]), (9, [256, 2]), (12, [256, 16])]
+)
 def test_the_signs_of_margins_are_the_number_of_the_nearest_word(bits: int, tables: list[int]):
     made, vectors = some_codebook(bits), torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
     assert [len(table) for table in made.tables] == tables
@@ -180,6 +183,7 @@ def test_directions_of_probabilities_are_those_of_most_variance_and_keep_its_sca
     train, draw = people.split("train"), torch.Generator().manual_seed(0)
     model = code.make_untrained(train, config, target="headwear")
     monkeypatch.setattr(model.network.encoder, "of_classes", True)
+    model.network.encoder.encoder.centre.zero_()
     outputs = torch.randn(len(train), model.network.project.in_features, generator=draw)
     outputs[:, :4] *= torch.tensor([40.0, 30.0, 20.0, 10.0])
     for seed in (0, 1):  # of the labels of classes
@@ -190,6 +194,27 @@ def test_directions_of_probabilities_are_those_of_most_variance_and_keep_its_sca
         about = outputs - outputs.mean(0)
         values = torch.linalg.svdvals(about)[:4]
         torch.testing.assert_close((about @ weights.T).norm(dim=0), values, rtol=1e-4, atol=0)
+
+
+def test_words_of_probabilities_are_near_known_classes_of_which_no_image_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A linear head knows 60 classes, images show 8: words for the others lie nearer with mixtures of all."""
+    draw = torch.Generator().manual_seed(0)
+    heads, classes = torch.randn(60, 12, generator=draw), torch.arange(60).repeat(40)
+    features = 0.6 * heads[classes] + 0.5 * torch.randn(len(classes), 12, generator=draw)
+    roots, shown = (features @ heads.T / 2).softmax(1).sqrt(), classes < 8
+    encoder = PretrainedEncoder(Pretrained(torch.nn.Identity(), dimension=60, size=None, shrinkage=1.0))
+    encoder.fit(roots[shown], classes[shown])
+    outputs = encoder.whitened(encoder.encoder.scale(roots))
+    away = []
+    for mixtures in (codebook._OF_CLASSES, 0):
+        monkeypatch.setattr(codebook, "_OF_CLASSES", mixtures)
+        network = CodeNetwork(encoder, 60, dimension=6, directions=12)
+        codebook.fit_codebook(network, outputs[shown], classes[shown], seed=0)
+        vectors = network.vectors(outputs).detach()
+        away.append((vectors - network.codebook.nearest(vectors)).square().sum(1)[~shown].mean().item())
+    assert away[0] < 0.9 * away[1]
 
 
 def test_classes_are_mixed_each_as_a_whole():

@@ -18,13 +18,13 @@ class Codebook(nn.Module):
     """2^b words, each the sum of one row of each table; the nearest to a vector is its code.
 
     Source: vector quantisation; with two tables, the additive quantisation of Babenko & Lempitsky 2014, whose
-    search here is exact. State: the tables: one for up to 8 bits, and two of half as many for up to 16.
+    search here is exact. State: the tables: one for up to 8 bits, and for up to 16 a second for the rest.
     """
 
     def __init__(self, bits: int, directions: int) -> None:
         """`bits`: b; `directions`: d, the numbers of a word."""
         super().__init__()
-        self.widths = (bits,) if bits <= _MOST_OF_ONE else (bits - bits // 2, bits // 2)
+        self.widths = (bits,) if bits <= _MOST_OF_ONE else (_MOST_OF_ONE, bits - _MOST_OF_ONE)
         self.tables = nn.ParameterList(torch.zeros(1 << width, directions) for width in self.widths)
 
     def distances(self, vectors: Tensor) -> Tensor:
