@@ -409,11 +409,19 @@ def test_every_protection_has_a_colour_and_a_mark_of_its_own_in_every_study_and_
     assert len({(look.colour, look.marker) for look in entries}) == 1
 
 
-def test_every_attack_has_short_words_of_its_own():
+def test_every_attack_says_in_words_of_its_own_who_looks_and_at_what():
+    seen = {
+        **{"released": "adversary", "denoised": "denoised images", "restored": "that they restored"},
+        **{"student": "whose network learned to see through it", "shape": "the mask's shape"},
+        **{"values": "the values that travelled", "sorted": "the values in order of size"},
+        "fused": "who combines all others",
+    }
     attacks = list(vocabulary.ATTACKS.values())
     assert len({attack.short for attack in attacks}) == len(attacks)
     for attack in attacks:
-        assert attack.short.startswith("adaptive" if attack.adaptive else "static")
+        assert attack.short.startswith(attack.words.split()[0])
+        assert attack.words.split()[0] == ("adaptive" if attack.adaptive else "static")
+        assert attack.words.endswith(seen[attack.view])
         assert attack.view == "released" or attack.fuses or attack.view in attack.short
 
 
