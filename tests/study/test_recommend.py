@@ -13,7 +13,7 @@ from sfumato.assess.hits import Hits
 from sfumato.attack.ensemble import by_student
 from sfumato.base.proportions import wilson
 from sfumato.study.choose import recommend
-from sfumato.study.choose.figures import Estimate, mandatory_attacks
+from sfumato.study.choose.figures import Estimate, classifier_in_words, mandatory_attacks
 from sfumato.study.choose.results import Results
 from sfumato.study.records import Record
 
@@ -108,6 +108,11 @@ def test_the_strongest_classifier_of_the_strongest_adversary_counts():
     risk = Results(study, records).settings[1].risk
     assert risk is not None
     assert (risk.attack, risk.classifier, risk.top1.value) == (STATIC, "1-nn", pytest.approx(0.3))
+
+
+def test_a_classifier_on_means_is_named_in_words():
+    assert classifier_in_words("plda, on 4x4 means") == "PLDA classifier, on 4x4 means"
+    assert classifier_in_words("rbf") == "Gaussian-kernel SVM classifier"
 
 
 def test_the_best_learner_counts_and_is_named():
