@@ -84,10 +84,6 @@ def test_whole_percents_are_no_lower(share: float, percents: float):
     assert whole_percents(share) == pytest.approx(percents, abs=1e-12)
 
 
-# Counting
-
-
-@settings(deadline=None)
 # From records
 
 
