@@ -219,12 +219,6 @@ def test_the_recommended_setting_is_shown_with_its_numbers_and_reasons(page, stu
         assert sentence in page.text
 
 
-def test_where_there_is_no_recommendation_its_reason_is_shown():
-    page = rendered(**small(recommend={"reidentification_at_most": 0.01}))
-    assert "No useful setting is shown to keep re-identification at or under 1.0%." in page.text
-    assert "The nearest is blur:radius=3" in page.text
-
-
 def test_every_section_has_a_heading_every_chart_and_picture_words_and_every_header_a_scope(page):
     for section in page.all("section"):
         assert {"id": section["aria-labelledby"]} in page.all("h2")
@@ -237,14 +231,15 @@ def test_every_section_has_a_heading_every_chart_and_picture_words_and_every_hea
     assert len(page.all("caption")) == len(page.all("table"))
 
 
-def test_a_notice_says_that_there_are_original_images_where_there_are(page):
+def test_a_notice_says_that_there_are_original_images_where_there_are(page, study, records, tmp_path):
     assert "This report contains original images." in page.text
     assert {"class": "notice", "role": "note"} in page.all("p")
-    study = synthetic.study(**small())
-    records = synthetic.records(study)
-    bare = Page(report.render(synthetic.results(study, records), pictures=False))
-    recorded = [record for record in records if record["kind"] not in ("examples", "pictures")]
-    for without in (bare, page_of(study, recorded, draw=True)):
+    specs = ["none", "blur:radius=1", "feature:noise=0,dimension=10"]
+    kinds = synthetic.study_of_kinds(protections=specs)
+    of_kinds = synthetic.records(kinds)
+    bare = Page(report.render(synthetic.results(kinds, of_kinds), pictures=False))
+    recorded = [one for one in of_kinds if one["kind"] not in ("examples", "pictures", "reconstruction")]
+    for without in (bare, page_of(kinds, recorded, draw=True)):
         assert "original images" not in without.text
         assert without.all("image") == []
         assert not any("data:image/png" in reference for reference in without.references)
@@ -253,19 +248,9 @@ def test_a_notice_says_that_there_are_original_images_where_there_are(page):
     rows = bare.table("Table of pictures")
     assert rows[0][:2] == ["setting", "released"]
     assert all("SSIM" in row[1] for row in rows[1:])
-
-
-def test_rebuilt_images_go_with_the_pictures_and_their_measures_stay():
-    study = synthetic.study_of_kinds(protections=["none", "feature:noise=0,dimension=10"])
-    records = synthetic.records(study)
-    assert any(record["kind"] == "reconstruction" for record in records)
-    bare = Page(report.render(synthetic.results(study, records), pictures=False))
     assert bare.table("Table of reconstruction")[0] == ["setting", "adversary", "rebuilt"]
     assert bare.table("Table of reconstruction")[1][2].startswith("SSIM")
-    assert not any("data:image/png" in reference for reference in bare.references)
-
-
-def test_records_with_images_are_counted_also_those_of_an_earlier_study(tmp_path, study, records):
+    # Also records of an earlier study have images.
     synthetic.write_run(tmp_path / "run", {**study, "cells": []}, records)
     with_images = [record for record in records if record["kind"] in ("examples", "pictures")]
     assert report.holding_pictures(tmp_path / "run") == len(with_images)
@@ -550,18 +535,13 @@ def test_the_privacy_of_training_has_a_row_a_model_with_all_accountants_its_unit
 
 
 def test_over_several_seeds_each_model_has_its_row_and_only_those_of_one_seed_are_added_up():
-    page = training(seeds=[0, 1])
+    page = training(lambda: synthetic.promise(image_epsilon=31.23), seeds=[0, 1])
     header, *rows = page.table("Table of training")
-    assert header[1] == "seed"
-    assert [row[1] for row in rows] == ["0", "1"] * 3
+    assert (header[1], [row[1] for row in rows]) == ("seed", ["0", "1"] * 3)
+    # Where tasks overlap an image has an epsilon of its own.
+    assert (header[4], [row[4] for row in rows]) == ("ε of an image, a bound", ["31.3"] * 6)
     assert "ε = 27 at δ = 3e-05" in page.text
     assert "of models of several seeds together nothing is proved here" in page.text
-
-
-def test_where_tasks_overlap_an_image_has_an_epsilon_of_its_own():
-    header, *rows = training(lambda: synthetic.promise(image_epsilon=31.23)).table("Table of training")
-    assert header[3] == "ε of an image, a bound"
-    assert [row[3] for row in rows] == ["31.3"] * 3
     # An infinite one is written as null.
     _, *rows = training(lambda: synthetic.promise(image_epsilon=None)).table("Table of training")
     assert [row[3] for row in rows] == ["no bound"] * 3
@@ -637,14 +617,12 @@ def test_the_operations_of_a_query_are_told_for_each_learner():
 
 def test_missing_records_are_counted_and_named():
     study = synthetic.study(**small())
-    records = synthetic.records(study)
+    records = synthetic.typed(synthetic.records(study))
     gone = {"accuracy blur:radius=3 denoised 0", "attack blur:radius=1 reidentify-adaptive 0"}
-    kept = [one for one in records if " ".join(str(part) for part in (one["kind"], *_cell(one))) not in gone]
-    assert len(kept) == len(records) - 2
-    page = page_of(study, kept)
-    assert f"2 of {len(records)} measurements are missing." in page.text
-    for name in gone:
-        assert name in page.text
+    kept = [one for one in records if one.name not in gone]
+    page = Page(report.render(Results(study, kept)))
+    assert f"{len(records) - len(kept)} of {len(records)} measurements are missing." in page.text
+    assert all(name in page.text for name in gone)
 
 
 def _cell(record: dict[str, Any]) -> tuple[Any, ...]:
@@ -653,15 +631,12 @@ def _cell(record: dict[str, Any]) -> tuple[Any, ...]:
     return (cell["protection"], *what, cell["seed"])
 
 
-def test_an_adversary_that_this_version_does_not_know_is_left_out_and_named():
+def test_an_adversary_that_this_version_does_not_know_is_named_and_a_run_without_records_has_a_report():
     study = synthetic.study(**small())
     own = {"kind": "attack", "digest": "own", "cell": {"protection": "none", "seed": 0, "attack": "gram"}}
     page = page_of({**study, "cells": [*study["cells"], own]}, synthetic.records(study))
     assert "this report leaves out, since this version does not know them: gram." in page.text
     assert "measurements are missing" not in page.text
-
-
-def test_a_run_without_records_has_a_report_too():
     page = page_of(synthetic.study(), [])
     assert "no attack is recorded" in page.text.lower()
     assert page.charts == {}
@@ -677,18 +652,14 @@ def test_a_kind_of_record_alone_or_all_but_it_has_a_report(kind):
     page_of(study, [one for one in records if one["kind"] != kind])
 
 
-def test_without_a_secret_there_is_accuracy_and_no_risk():
-    task = {**synthetic.study()["task"], "sensitive": None}
-    page = rendered(**small(task=task, attacks=[]))
+def test_without_a_secret_there_is_accuracy_and_no_risk_and_the_task_bounds_one_that_it_is():
+    task = synthetic.study()["task"]
+    page = rendered(**small(task={**task, "sensitive": None}, attacks=[]))
     assert {"id": "accuracy-title"} in page.all("h2")
     assert {"id": "risk-title"} not in page.all("h2")
     assert "names no secret" in page.text
     assert "strongest" not in page.text
-
-
-def test_where_the_secret_is_the_task_the_page_says_that_the_task_bounds_the_adversary():
-    task = {**synthetic.study()["task"], "target": "identity", "secret_is_task": True}
-    page = rendered(**small(task=task))
+    page = rendered(**small(task={**task, "target": "identity", "secret_is_task": True}))
     assert "bounds an adaptive adversary’s success from below" in page.text
     assert "No recommendation" in page.text
 
