@@ -190,9 +190,7 @@ def test_a_finger_answers_on_a_narrow_page_that_never_scrolls_sideways(choose: P
     assert choose.save() == [choose.asked[0]["options"][2]]
 
 
-def test_pictures_are_enlarged_a_whole_number_of_times_unsmoothed_and_colours_follow_the_preference(
-    same: Page,
-):
+def test_pictures_are_enlarged_a_whole_number_of_times_unsmoothed_and_colours_follow_the_preference(same):
     sizes = same.browser.execute_script(
         "return [...document.querySelectorAll('#pictures img')].map(i => "
         "[i.naturalWidth, i.getBoundingClientRect().width, i.getBoundingClientRect().height,"

@@ -24,9 +24,7 @@ from sfumato.assess.log_rank import (
 from sfumato.errors import ConfigError, DataError
 
 
-def world(
-    identities: int = 7, images: int = 6, dimension: int = 3, seed: int = 0, spread: float = 1.0
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def world(identities=7, images=6, dimension=3, seed=0, spread=1.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Training and test features around a centre for each identity, whose codes have gaps."""
     generator = torch.Generator().manual_seed(seed)
     centres = spread * torch.randn(identities, dimension, generator=generator)

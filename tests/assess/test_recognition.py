@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score, roc_curve
 
@@ -23,7 +23,6 @@ def pairs(seed, count=400):
     return (scores * 8).round() / 8, same  # rounded, so that there are ties
 
 
-@settings(deadline=None)
 @given(st.integers(0, 100))
 def test_area_and_true_accept_rates_are_those_of_an_independent_library(seed):
     scores, same = pairs(seed, 3000)

@@ -1,7 +1,6 @@
 """Drawn hats on photographs: real people, and a task of many classes that is not who they are."""
 
 import itertools
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -341,14 +340,7 @@ def test_hats_on_labelled_faces_in_the_wild(shared_data, tmp_path, monkeypatch):
 # Helpers
 
 
-def written(
-    directory: Path,
-    *,
-    persons: int,
-    photographs: int,
-    split: Callable[[int], str] | None = None,
-    grey: bool = False,
-) -> Path:
+def written(directory: Path, *, persons: int, photographs: int, split=None, grey=False) -> Path:
     """A table of photographs in a sub-folder per person, 24 pixels wide, with identity and age."""
     generator = torch.Generator().manual_seed(0)
     lines = ["file,identity,age" + (",split" if split else "")]

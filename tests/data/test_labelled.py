@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -24,7 +24,6 @@ SIX = LabelledImages(
 # Labels and splits
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(max_size=3)))
 def test_a_label_has_its_names_in_order_and_gives_back_the_values_that_it_was_made_of(values: list[str]):
     label = label_of(values)
@@ -53,7 +52,6 @@ def test_grey_images_are_known_by_their_equal_channels():
     assert not LabelledImages("one of a thousand", many, {}).are_grey
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(1, 100), st.integers(0, 3))
 def test_rows_are_drawn_from_every_class_by_its_share_and_not_by_their_order(counts, most, seed):
     codes = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
@@ -151,7 +149,6 @@ def as_shares(parts: tuple[int, int, int]) -> tuple[float, float, float]:
     return train, validation, test
 
 
-@settings(deadline=None)
 @given(
     codes=st.lists(st.integers(0, 40), max_size=60).map(lambda codes: torch.tensor(codes, dtype=torch.int64)),
     parts=SHARES,
@@ -188,7 +185,6 @@ def test_splits_have_their_shares_of_many_classes(shares: tuple[float, float, fl
     assert [len(rows) / 1000 for rows in splits.values()] == pytest.approx(list(shares))
 
 
-@settings(deadline=None)
 @given(classes=st.integers(2, 60), parts=SHARES, seed=st.integers(0, 9))
 def test_with_two_classes_for_each_split_that_has_a_share_each_gets_two(classes, parts, seed):
     """An episode needs two classes, so a split with fewer is of no use."""
@@ -227,9 +223,7 @@ def changed(values: Tensor, place: int | tuple[int, ...], to: int = 77) -> Tenso
     return values
 
 
-def with_label(
-    data: LabelledImages, *, codes: Tensor | None = None, names: tuple[str, ...] | None = None
-) -> LabelledImages:
+def with_label(data, *, codes=None, names=None) -> LabelledImages:
     old = data.labels["class"]
     label = Label(old.codes if codes is None else codes, old.names if names is None else names)
     return replace(data, labels={**data.labels, "class": label})

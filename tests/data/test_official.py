@@ -76,9 +76,7 @@ def test_a_folder_is_a_class_and_a_class_is_in_one_of_three_splits(tmp_path: Pat
     assert sum(map(len, parts.values())) == len(names)
 
 
-def test_the_folder_of_the_classes_of_caltech_may_be_named_itself_and_its_background_asked_for(
-    tmp_path: Path,
-):
+def test_the_folder_of_the_classes_of_caltech_may_be_named_itself_and_its_background_asked_for(tmp_path):
     write_caltech(tmp_path)
     for inner in ("", "101_ObjectCategories"):
         assert len(caltech101(tmp_path / inner, size=8)) == 16

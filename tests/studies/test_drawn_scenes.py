@@ -27,7 +27,11 @@ def test_an_image_does_not_depend_on_those_drawn_with_it():
 
 def test_splits_hold_whole_things_and_cover_the_world():
     things = by_split(scenes(things=50, images_per_thing=2, size=16), "class")
-    assert {name: len(members) for name, members in things.items()} == {"train": 32, "validation": 8, "test": 10}
+    assert {name: len(members) for name, members in things.items()} == {
+        "train": 32,
+        "validation": 8,
+        "test": 10,
+    }
     assert len(set.union(*things.values())) == 50
 
 

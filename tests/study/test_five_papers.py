@@ -43,7 +43,7 @@ SMALL = (
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory: pytest.TempPathFactory, quick_adversaries: None) -> Path:
     folder = tmp_path_factory.mktemp("papers")
     (folder / "five-papers.yaml").write_text("\n".join([f"like: {STUDY}", *SMALL]))
     asked = ["study", "run", str(folder / "five-papers.yaml"), "--out", str(folder / "run"), "--yes"]
@@ -75,9 +75,7 @@ def test_every_protection_is_judged_by_the_measures_of_all_papers(directory: Pat
         assert 0 <= ranked.low <= ranked.value <= ranked.high <= 1
 
 
-def test_one_of_two_meta_learners_keeps_its_promise_and_the_report_shows_every_release_by_ranks(
-    directory: Path,
-):
+def test_one_of_two_meta_learners_keeps_its_promise_and_the_report_shows_every_release_by_ranks(directory):
     made = load(directory).group("accuracy")
     promised, none = (made["none", name][0].privacy for name in ("meta", "meta-open"))
     assert promised.epsilon <= 9.02

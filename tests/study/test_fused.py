@@ -68,9 +68,7 @@ def test_the_cells_of_attacks_read_what_it_made(alone, tmp_path, monkeypatch):
     assert attack.RECOGNISER.measure(made, cell_of("adaptive")) == expected["adaptive"]
 
 
-def test_it_is_the_same_whichever_cell_comes_first_and_waits_while_another_process_makes_one(
-    alone, tmp_path: Path
-):
+def test_it_is_the_same_whichever_cell_comes_first_and_waits_while_another_process_makes_one(alone, tmp_path):
     attack.VALUES.measure(study(tmp_path), cell_of("values"))
     (path,) = kept(tmp_path)
     content = path.read_bytes()

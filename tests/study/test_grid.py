@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato import protect
@@ -459,7 +459,6 @@ def test_fitting_counts_the_classes_of_the_task_only():
     assert (fitted.training.way, fitted.training.validation_way) == (3, 2)
 
 
-@settings(deadline=None)
 @given(
     train=st.lists(st.integers(1, 12), min_size=2, max_size=8),
     validation=st.lists(st.integers(1, 12), max_size=8),
@@ -537,7 +536,6 @@ def written_specs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return f"{name}:{','.join(pairs)}" if pairs else name, values
 
 
-@settings(deadline=None)
 @given(first=written_specs(), second=written_specs())
 def test_a_spec_names_its_values_and_canonical_specs_are_equal_just_when_protections_are(first, second):
     spec, values = first
@@ -549,7 +547,6 @@ def test_a_spec_names_its_values_and_canonical_specs_are_equal_just_when_protect
     assert (one == other) == (one.spec == other.spec)
 
 
-@settings(deadline=None)
 @given(st.lists(CELLS, min_size=1, max_size=4), st.lists(NUMBERS, min_size=1, max_size=4))
 def test_lists_name_every_combination_and_are_for_studies_only(cells: list[int], epsilons: list[float]):
     spec = f"dp-pix:cell={','.join(map(str, cells))},epsilon={','.join(map(str, epsilons))}"
@@ -559,7 +556,6 @@ def test_lists_name_every_combination_and_are_for_studies_only(cells: list[int],
         protect.parse("blur:radius=1,3")
 
 
-@settings(deadline=None)
 @given(
     st.text(max_size=30) | st.tuples(st.sampled_from(sorted(PARAMETERS)), st.text("=,:. 1aε-")).map(":".join)
 )

@@ -29,9 +29,7 @@ def photographs(people: int, each: int = 10, *, split: bool = True) -> LabelledI
     return split_for_task(data, target="gender", sensitive="person", episodic=False)[0] if split else data
 
 
-def study(
-    *protections: str, at_most: float = 0.1, inferred: dict[str, float] | None = None, **task
-) -> grid.StudyConfig:
+def study(*protections, at_most=0.1, inferred=None, **task) -> grid.StudyConfig:
     return grid.parse(
         {
             "data": "folder:x",

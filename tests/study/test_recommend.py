@@ -460,9 +460,7 @@ def drawn(draws: np.random.Generator, share: float, *, seeds: int, spread: float
     return Hits(tuple(map(float, hits)), (10.0 * seeds,) * 60, seeds)
 
 
-def apart(
-    protection: str, *, accuracies: tuple[float, float], hits: tuple[int, int], most: int = 1
-) -> list[Record]:
+def apart(protection, *, accuracies, hits, most=1) -> list[Record]:
     """Records that have halves: of 50 people `hits[0]` are named, of the other 50 `hits[1]`.
 
     Each is on one photograph, and the last of each 50 on `most`.

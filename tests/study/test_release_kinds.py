@@ -350,9 +350,7 @@ def test_the_mask_is_trained_against_people_whom_nobody_looks_for(tmp_path: Path
 # The answer
 
 
-def test_the_answer_is_as_accurate_as_the_classifier_that_gives_it_and_proves_what_their_number_does(
-    known: Path,
-):
+def test_the_answer_is_as_accurate_as_the_classifier_that_gives_it_and_proves_what_their_number_does(known):
     results, data = results_of(known), cartoons()
     found = results["accuracy", "answer", "answer"].accuracy
     assert found == pytest.approx(results["accuracy", "none", "classifier-clean"].accuracy, abs=0.02)
@@ -364,9 +362,7 @@ def test_the_answer_is_as_accurate_as_the_classifier_that_gives_it_and_proves_wh
     }
 
 
-def test_three_bits_prove_by_counting_lies_and_clipped_noisy_numbers_prove_more_and_pixels_nothing(
-    known: Path,
-):
+def test_three_bits_prove_by_counting_lies_and_clipped_noisy_numbers_prove_more_and_pixels_nothing(known):
     results = results_of(known)
     plain, lies = ([naming.at_most for naming in results["proved", spec].naming[-4:]] for spec in CODES[:2])
     assert plain == pytest.approx([8 / 100, 8 / 1_000, 8 / 10_000, 8 / 1_000_000])

@@ -483,9 +483,7 @@ WITH_META = ["clean", "protected", "meta"]
 NO_PROMISE = {"promise": "nothing is promised to the images that it was trained on"}
 
 
-def meta_learned(
-    promise: Any = synthetic.promise, **changes: Any
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def meta_learned(promise=synthetic.promise, **changes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A study with a meta learner, and its records: `promise()` is what each model promises."""
     study = synthetic.study(**small(learners=WITH_META, **changes))
     records = synthetic.records(study)
