@@ -1,6 +1,7 @@
 """Claims of papers: planted faults are caught, answers can come out either way, ours are the records'."""
 
 import math
+import re
 import statistics
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import claims
 import pytest
 from claims import Claim, Compare, Contrast, Evidence, Measure, Pooled
+from rows import with_commits
 from scipy import stats
 from tables import at, matches, of_spec, rises, rows
 
@@ -289,23 +291,26 @@ def test_the_first_page_is_short_and_says_what_the_papers_have():
 
 
 def test_another_verdict_than_that_of_the_records_and_a_test_that_is_not_there_are_refused():
+    lost = {"test": "tests/studies/test_claims.py::test_" + "lost"}
+    words = r"the records say 'yes'.*and the file 'no'.*studies/claims"
     for paper, says, change, message in (
-        (
-            "meta-clip",
-            "An adaptive norm",
-            {"verdict": "no"},
-            r"the records say 'yes'.*and the file 'no'.*studies/claims",
-        ),
-        (
-            "dpfe",
-            "The entropy",
-            {"test": "tests/studies/test_claims.py::test_" + "lost"},
-            r"test_lost is not there",
-        ),
+        ("meta-clip", "An adaptive norm", {"verdict": "no"}, words),
+        ("dpfe", "The entropy", lost, r"test_lost is not there"),
     ):
         claim = ours(paper, says)
         with pytest.raises(DataError, match=message):
             claims.verdict(claim, claim.evidence[0].model_copy(update=change))
+
+
+def test_each_command_is_of_a_script_that_is_there_or_says_its_commit_and_loses_nothing_after_a_hash():
+    made = {each.made_by for _, known in claims.load().values() for claim in known for each in claim.evidence}
+    for command in made:
+        scripts = re.findall(r"studies/[\w/*.-]+\.(?:py|yaml|sh)", command)
+        there = all(list(claims.TESTS.glob(script)) for script in scripts)
+        assert there or "at commit" in with_commits(f"`{command}`"), command
+    written = "".join(path.read_text(encoding="utf-8") for path in claims.FOLDER.glob("*.yaml"))
+    assert re.findall(r"^ *command: (?![\"']).* #.*", written, re.MULTILINE) == []
+    assert "python studies/reconstruction.py  # at commit 2f64c651" in made
 
 
 @pytest.mark.parametrize(
