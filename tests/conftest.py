@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import hypothesis  # noqa: F401  # before `gc.freeze`, after which its import warns
+import hypothesis  # before `gc.freeze`, after which its import warns
 import pytest
 import torch
 from ray_nodes import RayCluster
@@ -21,24 +21,31 @@ SHARED = Path(__file__).parents[1].parent / "shared" / "data"
 
 gc.disable()  # until all tests are read, whose modules stay
 
+# Every run draws others: fifty are enough for one, and a busy machine is no fault. Mutations bring their own.
+if hypothesis.settings.get_current_profile_name() != "mutations":
+    hypothesis.settings.register_profile("suite", hypothesis.settings(), max_examples=50, deadline=None)
+    hypothesis.settings.load_profile("suite")
+
 
 # What takes longest comes first: no process is left with it at the end. Measured by `pytest --durations`.
 LONGEST = (
-    *("study/test_engines.py", "base/test_engines.py", "device/test_engines.py", "docs/test_site.py"),
-    *("test_package.py", "docs/test_blocks.py", "web/test_page.py", "study/test_report.py"),
-    *("study/test_run.py", "attack/test_gradient_inversion.py"),
-    "docs/test_notebooks.py",
+    *("study/test_engines.py", "base/test_engines.py", "device/test_engines.py", "web/test_page.py"),
+    *("docs/test_site.py", "study/test_five_papers.py", "docs/test_blocks.py", "learn/test_meta.py"),
+    *("study/test_run.py", "dp/test_audit.py", "test_package.py", "study/test_own_parts.py"),
+    *("study/test_release_kinds.py", "dp/test_accounting.py", "attack/test_gradient_inversion.py"),
+    *("cli/test_train.py", "docs/test_notebooks.py", "serve/test_served.py", "study/test_report.py"),
 )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A process takes whole files: what the tests of a file share is made once."""
+    """A process takes whole files, and all of the page: what their tests share is made once."""
     tests, order = Path(__file__).parent, {file: place for place, file in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.relative_to(tests).as_posix(), len(LONGEST)))
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+            alone = item.path.parent.name != "web"  # whose tests share a browser and the built page
+            item.add_marker(pytest.mark.xdist_group(str(item.path if alone else item.path.parent)))
 
 
 def pytest_collection_finish() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -73,7 +73,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(extra=st.dictionaries(st.text().filter(lambda key: key not in ("kind", "version")), JSON, max_size=4))
 def test_the_card_comes_back(tmp_path_factory: pytest.TempPathFactory, extra: dict[str, Any]):
     path = tmp_path_factory.getbasetemp() / "card.safetensors"

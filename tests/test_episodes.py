@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 from torch import Tensor
@@ -34,7 +34,6 @@ def cases(draw: st.DrawFn) -> tuple[Label, Shape]:
 # What an episode holds
 
 
-@settings(deadline=None)
 @given(case=cases(), seed=st.integers(0, 99))
 def test_an_episode_has_n_distinct_classes_of_k_plus_q_distinct_rows_each_by_its_seed(case, seed: int):
     label, shape = case

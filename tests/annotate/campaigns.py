@@ -17,14 +17,7 @@ def content_of(campaign: Campaign, annotator: int = 1) -> dict[str, Any]:
     return content
 
 
-def saved(
-    campaign: Campaign,
-    annotator: int,
-    answers: dict[int, str],
-    changed: dict[str, Any] | None = None,
-    *,
-    name: str = "",
-) -> Path:
+def saved(campaign, annotator, answers, changed=None, *, name="") -> Path:
     """The file that an annotator's page saves with these answers by item; some of its values changed."""
     given = [
         {"item": campaign.items[number].key, "answer": answer, "time": 1.75e9 + place}

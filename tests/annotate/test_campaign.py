@@ -26,32 +26,23 @@ def many(classes: int, *, of_each: int = 4, source: str = "zoo") -> list[Pair]:
     ]
 
 
-def test_twenty_classes_are_offered_sorted_and_the_true_one_is_among_them():
-    for item in items(many(50), CHOOSE):
+def test_twenty_classes_of_the_source_are_offered_sorted_and_the_true_one_is_among_them():
+    for item in items(many(50) + many(30, source="park"), CHOOSE):
         assert len(set(item.options)) == 20
         assert list(item.options) == sorted(item.options)  # a place tells nothing
         assert item.pair.true_class in item.options
         assert item.right == item.pair.true_class
+        assert all(name.startswith(item.pair.source) for name in item.options)
+    every = tuple(f"zoo {number:03d}" for number in range(7))  # where there are fewer
+    assert {item.options for item in items(many(7), CHOOSE)} == {every}
 
 
 def test_every_other_class_is_offered_about_equally_often():
     pairs = many(50, of_each=40)
-    counts = Counter(
-        name for item in items(pairs, CHOOSE) for name in item.options if name != item.pair.true_class
-    )
-    expected = 2000 * 19 / 50
+    offered = [name for item in items(pairs, CHOOSE) for name in item.options if name != item.pair.true_class]
     # Binomial(1960, 19/49) of each class has a standard deviation of 21.6; 5 of them for the worst of 50.
-    assert all(abs(counts[pair.true_class] - expected) < 5 * 21.6 for pair in pairs)
-
-
-def test_where_there_are_fewer_classes_all_are_offered():
-    every = tuple(f"zoo {number:03d}" for number in range(7))
-    assert {item.options for item in items(many(7), CHOOSE)} == {every}
-
-
-def test_options_come_from_the_same_source():
-    for item in items(many(30) + many(30, source="park"), CHOOSE):
-        assert all(name.startswith(item.pair.source) for name in item.options)
+    counts = Counter(offered)
+    assert all(abs(counts[pair.true_class] - 2000 * 19 / 50) < 5 * 21.6 for pair in pairs)
 
 
 @pytest.mark.parametrize("config", [CHOOSE, SAME])
@@ -106,14 +97,6 @@ def test_settings_that_cannot_work_are_refused(settings: dict, message: str):
         CampaignConfig(**{"task": "same", **settings})
 
 
-def test_of_one_class_neither_choices_nor_decoys_can_be_drawn():
-    with pytest.raises(DataError, match="only one class, 'zoo 000', so every choice is right: add pairs"):
-        items(many(1), CHOOSE)
-    with pytest.raises(DataError, match=r"only one class, 'zoo 000', so no decoy .* set decoys=0"):
-        items(many(1), SAME)
-    assert len(items(many(1), replace(SAME, decoys=0))) == 4
-
-
 def of_models(source: str, **counts: int) -> list[Pair]:
     """So many pairs of each model, of the first originals of the source."""
     return [
@@ -133,38 +116,31 @@ def test_pairs_are_drawn_of_every_source_and_model_about_equally_often():
     }
 
 
-def test_originals_are_drawn_as_evenly_as_there_are_pairs():
+def test_draws_are_even_over_originals_full_of_a_model_with_few_pairs_and_those_of_their_seed():
     drawn = draw_balanced(of_models("zoo", weak=12, strong=12, blind=12), 24, seed=0)
     assert set(Counter(each.original for each in drawn).values()) == {2}
-
-
-def test_a_model_with_few_pairs_gives_all_of_them_and_others_fill_up():
     drawn = draw_balanced(of_models("zoo", weak=2, strong=20), 12, seed=0)
     assert Counter(each.model for each in drawn) == {"weak": 2, "strong": 10}
-
-
-def test_a_seed_repeats_a_draw_and_another_draws_another():
     pairs = of_models("zoo", weak=20, strong=20)
-    assert (
-        draw_balanced(pairs, 10, seed=1)
-        == draw_balanced(pairs, 10, seed=1)
-        != draw_balanced(pairs, 10, seed=2)
-    )
+    one, again, other = (draw_balanced(pairs, 10, seed=seed) for seed in (1, 1, 2))
+    assert one == again != other
 
 
-def test_more_pairs_than_there_are_cannot_be_drawn():
+def test_pairs_that_cannot_be_drawn_or_asked_about_are_refused():
     with pytest.raises(DataError, match="9 pairs are to be drawn from 8: ask about fewer"):
         draw_balanced(many(2), 9, seed=0)
     with pytest.raises(ConfigError, match="campaign of 0 pairs: ask about at least 1"):
         draw_balanced(many(2), 0, seed=0)
-
-
-def test_pairs_that_cannot_be_asked_about_are_refused():
-    with pytest.raises(DataError, match="no pairs: list at least one"):
-        items([], SAME)
-    pairs = [replace(one, true_class="cannot tell") if n else one for n, one in enumerate(many(3))]
-    with pytest.raises(DataError, match="a class is called 'cannot tell' like an answer: rename it"):
-        items(pairs, CHOOSE)
+    named = [replace(one, true_class="cannot tell") if n else one for n, one in enumerate(many(3))]
+    for pairs, config, message in (
+        ([], SAME, "no pairs: list at least one"),
+        (named, CHOOSE, "a class is called 'cannot tell' like an answer: rename it"),
+        (many(1), CHOOSE, "only one class, 'zoo 000', so every choice is right: add pairs"),
+        (many(1), SAME, r"only one class, 'zoo 000', so no decoy .* set decoys=0"),
+    ):
+        with pytest.raises(DataError, match=message):
+            items(pairs, config)
+    assert len(items(many(1), replace(SAME, decoys=0))) == 4
 
 
 def test_a_table_is_read_relative_to_its_folder(table: Path, pairs: list[Pair]):

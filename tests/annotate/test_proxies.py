@@ -161,27 +161,20 @@ def test_an_encoder_of_grey_images_is_not_asked_about_colours(begin, pairs, tmp_
         fill(begin("same"), [proxy])
 
 
-@pytest.mark.parametrize(
-    ("by", "threshold", "message"),
-    [(by_classifier, value, "a probability, 0 to 1") for value in (-0.1, 1.1, float("nan"))]
-    + [(by_encoder, 1.5, r"threshold=1\.5: a cosine, -1 to 1")],
-)
-def test_a_confidence_is_a_probability_and_a_cosine_at_most_one(by, threshold: float, message: str):
-    with pytest.raises(ConfigError, match=message):
-        by(Path("none"), threshold=threshold)
-
-
-@pytest.mark.parametrize(
-    ("task", "names", "message"),
-    [
+def test_proxies_that_cannot_answer_and_thresholds_of_no_confidence_are_refused(begin: Begin):
+    for by, threshold, message in (
+        *((by_classifier, value, "a probability, 0 to 1") for value in (-0.1, 1.1, float("nan"))),
+        (by_encoder, 1.5, r"threshold=1\.5: a cosine, -1 to 1"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            by(Path("none"), threshold=threshold)
+    for task, names, message in (
         ("same", ["big"], "big: answers 'choose', and the campaign asks 'same': a classifier"),
         ("choose", ["big", "big"], "proxies need names that differ, got big, big: rename one"),
         ("choose", [], "no proxies: name at least one recogniser"),
-    ],
-)
-def test_proxies_that_cannot_answer_are_refused(begin: Begin, task: str, names: list[str], message: str):
-    with pytest.raises(ConfigError, match=message):
-        fill(begin(task), [always(name, "cat") for name in names])
+    ):
+        with pytest.raises(ConfigError, match=message):
+            fill(begin(task), [always(name, "cat") for name in names])
 
 
 def test_proxies_answer_no_campaign_that_people_have_begun_and_none_twice(begin: Begin):

@@ -114,15 +114,14 @@ def test_an_annotator_who_tells_no_more_decoys_than_a_coin_is_warned_of(begin: B
         ({}, None),
     ],
 )
-def test_agreement_is_krippendorffs_alpha_of_all_answers(begin: Begin, said: dict, alpha: float | None):
+def test_agreement_is_krippendorffs_alpha_of_all_answers_but_those_to_decoys(begin: Begin, said, alpha):
     assert agreement(say(begin(annotators=2), said)) == (alpha if alpha is None else pytest.approx(alpha))
-
-
-def test_agreement_leaves_decoys_out(begin: Begin):
     campaign = begin("same", annotators=2)
-    said = {1: ["same", "same"], 2: ["different", "different"]}
-    said |= {number: ["same", "different"] for number in decoys_of(campaign)}
-    assert agreement(say(campaign, said)) == 1
+    alike = {1: ["same", "same"], 2: ["different", "different"]}
+    assert (
+        agreement(say(campaign, alike | {number: ["same", "different"] for number in decoys_of(campaign)}))
+        == 1
+    )
 
 
 def test_the_table_of_results_has_a_row_an_item_and_says_who_answered(begin: Begin, tmp_path: Path):
@@ -196,16 +195,13 @@ def test_a_parquet_file_holds_the_same_table(begin: Begin, tmp_path: Path):
     assert len(rows) == 12
 
 
-def test_parquet_without_pyarrow_says_what_to_install(begin, tmp_path, monkeypatch):
+def test_parquet_without_pyarrow_says_what_to_install_and_a_table_of_another_name_is_refused(
+    begin, tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(
-        MissingExtraError,
-        match=r"a Parquet file needs pyarrow: .*pip install -c constraints.txt -e '\.\[parquet",
-    ):
+    words = r"a Parquet file needs pyarrow: .*pip install -c constraints.txt -e '\.\[parquet"
+    with pytest.raises(MissingExtraError, match=words):
         export(begin(), "results", tmp_path / "r.parquet")
     assert not (tmp_path / "r.parquet").exists()
-
-
-def test_a_table_of_another_name_is_refused(begin: Begin, tmp_path: Path):
     with pytest.raises(ConfigError, match="no table is called 'result': results, semsim, answers"):
         export(begin(), "result", tmp_path / "r.csv")

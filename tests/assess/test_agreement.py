@@ -70,25 +70,18 @@ def test_with_the_papers_14_models_a_correlation_is_known_to_about_0_3():
     assert 0.2 < (found.high - found.low) / 2 < 0.4
 
 
-def test_equal_rankings_correlate_fully_in_every_resample():
-    found = rank_correlations(PEOPLE, [2 * each for each in PEOPLE], generator=seeded())
-    for each in (found.spearman, found.kendall):
-        assert (each.value, each.low, each.high) == pytest.approx((1, 1, 1))
-
-
-def test_the_sign_is_that_of_the_paper():
-    found = rank_correlations([-each for each in SCORES], PEOPLE, generator=seeded())
+def test_the_sign_is_that_of_the_paper_equal_rankings_correlate_fully_and_infinity_ranks_highest():
     other = rank_correlations(SCORES, PEOPLE, generator=seeded())
+    found = rank_correlations([-each for each in SCORES], PEOPLE, generator=seeded())
     assert found.kendall.value == -other.kendall.value < 0
     assert (found.kendall.low, found.kendall.high) == pytest.approx((-other.kendall.high, -other.kendall.low))
-
-
-def test_an_infinite_score_is_the_highest_rank():
-    perfect = [*SCORES[:-1], math.inf]
-    highest = [*SCORES[:-1], 1000.0]
-    assert rank_correlations(perfect, PEOPLE, generator=seeded()) == rank_correlations(
-        highest, PEOPLE, generator=seeded()
+    equal = rank_correlations(PEOPLE, [2 * each for each in PEOPLE], generator=seeded())
+    for each in (equal.spearman, equal.kendall):
+        assert (each.value, each.low, each.high) == pytest.approx((1, 1, 1))
+    perfect, highest = (
+        rank_correlations([*SCORES[:-1], last], PEOPLE, generator=seeded()) for last in (math.inf, 1000.0)
     )
+    assert perfect == highest
 
 
 def test_resamples_without_two_different_models_are_left_out_and_counted():
@@ -196,11 +189,8 @@ OBSERVERS = [
 UNITS = list(zip(*OBSERVERS, strict=True))
 
 
-def test_alpha_is_that_of_krippendorffs_worked_example():
+def test_alpha_is_that_of_krippendorffs_worked_example_and_of_the_coincidence_matrix():
     assert krippendorff_alpha(UNITS) == pytest.approx(0.743, abs=0.0005)
-
-
-def test_alpha_is_what_the_coincidence_matrix_gives():
     coincidences = np.zeros((5, 5))
     for unit in UNITS:
         given_answers = [answer for answer in unit if answer is not None]
@@ -213,21 +203,15 @@ def test_alpha_is_what_the_coincidence_matrix_gives():
     assert krippendorff_alpha(UNITS) == pytest.approx(expected, abs=1e-12)
 
 
-def test_alpha_is_1_where_all_agree_and_0_where_all_guess():
+def test_alpha_is_1_where_all_agree_0_where_all_guess_and_below_where_two_always_disagree():
     names = ["cat", "dog", "cannot tell"]
     assert krippendorff_alpha([[name] * 5 for name in names]) == 1
     draw = random.Random(0)
     guesses = [[draw.choice(names) for _ in range(5)] for _ in range(4000)]
     assert krippendorff_alpha(guesses) == pytest.approx(0, abs=0.02)  # 5 deviations of 40,000 pairs
-
-
-def test_alpha_is_below_0_where_two_always_disagree():
     assert krippendorff_alpha([[True, False], [False, True]]) < 0
-
-
-@pytest.mark.parametrize("answers", [[], [[None, 1], [2, None]], [[1, 1], [1, 1]]])
-def test_nothing_is_said_of_agreement_without_two_answers_or_two_values(answers: list):
-    assert krippendorff_alpha(answers) is None
+    for answers in ([], [[None, 1], [2, None]], [[1, 1], [1, 1]]):  # without two answers or two values
+        assert krippendorff_alpha(answers) is None
 
 
 @pytest.mark.parametrize(

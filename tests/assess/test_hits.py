@@ -4,7 +4,7 @@ from types import SimpleNamespace as Of
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.assess.hits import Hits, fewest, hits_of, whole_percents
@@ -30,7 +30,6 @@ def test_who_is_always_named_may_always_be():
     assert of_people([1] * 8).upper_end(0.05) == 1
 
 
-@settings(deadline=None)
 @given(
     hits=st.lists(st.integers(0, 5), min_size=2, max_size=12),
     errors=st.tuples(st.floats(1e-4, 0.2), st.floats(1e-4, 0.2)),
@@ -84,10 +83,6 @@ def test_whole_percents_are_no_lower(share: float, percents: float):
     assert whole_percents(share) == pytest.approx(percents, abs=1e-12)
 
 
-# Counting
-
-
-@settings(deadline=None)
 # From records
 
 

@@ -22,22 +22,15 @@ def exact_bits(scores, who):
     return np.log2(scores.shape[1] * likely[np.arange(len(who)), who] / likely.sum(1)).mean()
 
 
-@pytest.mark.parametrize(("people", "each"), [(62, 20), (1062, 2)])
-def test_bits_are_within_5_percent_of_a_gaussians_known_information(people, each):
-    scores, who = gaussian_world(people, each)
-    posterior = calibrate([7 * scores + 3], who, who % 2 == 1)  # of another scale than log-likelihoods
-    assert posterior.bits.mean() == pytest.approx(exact_bits(scores, who), rel=0.05)
-    # d/2 log2(1 + b) of infinitely many people, which 62 of them nearly reach
-    assert posterior.bits.mean() == pytest.approx(2.0, abs=0.2)
-
-
-def test_bits_hardly_depend_on_the_number_of_people_while_naming_falls():
-    bits, named = [], []
+def test_bits_are_a_gaussians_known_information_however_many_people_there_are_while_naming_falls():
+    named = []
     for people, each in ((62, 20), (1062, 2)):
         scores, who = gaussian_world(people, each)
-        bits.append(calibrate([scores], who, who % 2 == 1).bits.mean())
+        posterior = calibrate([7 * scores + 3], who, who % 2 == 1)  # of another scale than log-likelihoods
+        assert posterior.bits.mean() == pytest.approx(exact_bits(scores, who), rel=0.05)
+        # d/2 log2(1 + b) of infinitely many people, which 62 of them nearly reach
+        assert posterior.bits.mean() == pytest.approx(2.0, abs=0.15)
         named.append((scores.argmax(1) == who).mean())
-    assert abs(bits[0] - bits[1]) < 0.3
     assert named[1] < named[0] / 3
 
 
@@ -77,22 +70,16 @@ def test_the_surest_namings_are_those_of_the_few_whom_a_release_betrays():
     assert low > 0.5
 
 
-def test_nothing_is_chosen_where_it_is_measured():
+def test_nothing_is_chosen_where_it_is_measured_and_without_a_second_half_nothing_is_claimed():
     # The first adversary knows the first half alone, the second the other: each half chooses the wrong one.
     scores, who = gaussian_world(40, 10)
     half = who % 2 == 1
     blind = np.random.default_rng(1).normal(size=scores.shape)
-    first, second = np.where(half[:, None], blind, scores), np.where(half[:, None], scores, blind)
-    assert (
-        calibrate([first, second], who, half).bits.mean() < 0.1 < calibrate([scores], who, half).bits.mean()
-    )
-
-
-def test_without_a_second_half_nothing_is_claimed():
-    scores, who = gaussian_world(5, 4)
-    posterior = calibrate([scores], who, np.zeros(len(who), bool))
-    assert posterior.bits == pytest.approx(np.zeros(len(who)))
-    assert posterior.right == pytest.approx(np.full(len(who), 1 / 5))
+    both = [np.where(half[:, None], *pair) for pair in ((blind, scores), (scores, blind))]
+    assert calibrate(both, who, half).bits.mean() < 0.1 < calibrate([scores], who, half).bits.mean()
+    alone = calibrate([scores], who, np.zeros(len(who), bool))
+    assert alone.bits == pytest.approx(np.zeros(len(who)))
+    assert alone.right == pytest.approx(np.full(len(who), 1 / 40))
 
 
 def test_the_interval_of_equal_weights_is_students():

@@ -34,23 +34,17 @@ def test_a_batch_in_another_order_and_with_noise_is_put_back(seed):
     assert torch.equal(order[found], torch.arange(30))
 
 
-def test_brightness_does_not_draw_all_to_one_image():
+def test_brightness_does_not_draw_all_to_one_image_and_images_at_rest_do_not_overflow():
     # A white image has the largest product with every original: the squares decide.
     originals = torch.stack([torch.full((1, 4, 4), level) for level in (0.1, 0.5, 1.0)])
     assert match(originals, originals.flip(0)).tolist() == [2, 1, 0]
-
-
-def test_images_at_rest_are_matched_without_overflow():
     originals = (drawn(8, 0) * 255).byte()
     assert match(originals, originals.roll(3, 0)).tolist() == [3, 4, 5, 6, 7, 0, 1, 2]
 
 
-def test_as_many_reconstructions_as_originals_are_needed():
+def test_as_many_reconstructions_as_originals_are_needed_and_one_that_diverged_is_named():
     with pytest.raises(ConfigError, match=r"got \(3, 3, 5, 4\) and \(2, 3, 5, 4\)"):
         match(drawn(3, 0), drawn(2, 0))
-
-
-def test_a_reconstruction_that_diverged_is_named():
     reconstructions = drawn(3, 0)
     reconstructions[2, 0, 0, 0] = torch.nan
     with pytest.raises(DataError, match="image 2 is not finite: replace diverged images"):

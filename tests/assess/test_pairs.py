@@ -43,9 +43,8 @@ def fill(folder: Path, **pictures: torch.Tensor) -> Path:
 
 @pytest.fixture
 def photos(tmp_path):
-    return fill(
-        tmp_path / "photos", a=picture(0), b=picture(1), anna__c=picture(2), **{"anna--d": picture(3)}
-    )
+    pictures = {"a": 0, "b": 1, "anna__c": 2, "anna--d": 3}
+    return fill(tmp_path / "photos", **{name: picture(seed) for name, seed in pictures.items()})
 
 
 def others_of(photos: Path, folder: Path, change) -> Path:
@@ -71,19 +70,18 @@ def test_images_pair_by_their_path_without_the_suffix(tmp_path, photos):
     assert (found.alone, found.spec, found.cell) == (0, None, 1)
 
 
-def test_dots_in_names_are_no_suffixes(tmp_path):
-    ours = fill(tmp_path / "ours", **{"1.5": picture(0), "1.6": picture(1)})
-    assert [pair.name for pair in find(ours, ours).rows] == ["1.5", "1.6"]
-
-
-def test_hidden_files_and_files_that_are_no_images_are_passed_over(tmp_path, photos):
+def test_hidden_files_and_files_that_are_no_images_are_passed_over_and_dots_are_no_suffixes(tmp_path, photos):
     others = others_of(photos, tmp_path / "others", lambda image: image)
     fill(others, **{".hidden": picture(0), ".thumbs--a": picture(0)})
     (others / "notes.txt").write_text("")
     assert len(find(photos, others).rows) == 4
+    ours = fill(tmp_path / "ours", **{"1.5": picture(0), "1.6": picture(1)})
+    assert [pair.name for pair in find(ours, ours).rows] == ["1.5", "1.6"]
 
 
-def test_images_without_a_partner_are_counted_and_three_are_named(tmp_path, photos):
+def test_images_without_a_partner_are_counted_and_three_are_named_or_those_that_pair_are_taken(
+    tmp_path, photos
+):
     others = fill(tmp_path / "others", b=picture(0), y=picture(0), z=picture(0))
     with pytest.raises(
         DataError,
@@ -91,31 +89,22 @@ def test_images_without_a_partner_are_counted_and_three_are_named(tmp_path, phot
         r"a, anna/d, anna__c: compare only the pairs with --common",
     ):
         find(photos, others)
-
-
-def test_those_that_pair_can_be_taken(tmp_path, photos):
-    found = find(photos, fill(tmp_path / "others", b=picture(0), z=picture(0)), common=True)
-    assert [pair.name for pair in found.rows] == ["b"]
-    assert found.alone == 4
-
-
-def test_folders_without_a_common_name_are_refused(tmp_path, photos):
+    found = find(photos, others, common=True)
+    assert ([pair.name for pair in found.rows], found.alone) == (["b"], 5)
+    (others / "b.png").unlink()
     with pytest.raises(DataError, match="such as a, anna/d, anna__c: name folders with the same file names"):
-        find(photos, fill(tmp_path / "others", z=picture(0)), common=True)
+        find(photos, others, common=True)
 
 
-def test_two_images_of_one_name_are_refused(tmp_path, photos):
-    images.write(photos / "a.jpg", picture(4))
-    with pytest.raises(DataError, match=r"a\.(png|jpg) and a\.(png|jpg) have the same name"):
-        find(photos, photos)
-
-
-def test_a_folder_that_is_not_there_or_has_no_images_is_refused(tmp_path, photos):
+def test_two_images_of_one_name_and_folders_that_are_not_there_or_empty_are_refused(tmp_path, photos):
     with pytest.raises(DataError, match="gone: no such folder"):
         find(photos, tmp_path / "gone")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="empty: no images, by their suffixes"):
         find(tmp_path / "empty", photos)
+    images.write(photos / "a.jpg", picture(4))
+    with pytest.raises(DataError, match=r"a\.(png|jpg) and a\.(png|jpg) have the same name"):
+        find(photos, photos)
 
 
 # Releases
@@ -125,11 +114,6 @@ def released(photos: Path, target: Path, spec: str, **settings: bool) -> Path:
     config, engine = FolderConfig(**settings), EngineConfig(workers=1)
     protect_folder(photos, target, parse(spec), target.parent / "l.db", config, engine=engine)
     return target
-
-
-def test_a_release_is_known_by_its_manifest(tmp_path, photos):
-    found = find(photos, released(photos, tmp_path / "out", "pixelize:cell=4"))
-    assert (found.spec, found.cell, len(found.rows)) == ("pixelize:cell=4", 1, 4)
 
 
 @pytest.mark.parametrize("spec", ["pixelize:cell=4", "dp-pix:cell=7,epsilon=3", "pixelize:cell=1/4"])
@@ -143,22 +127,20 @@ def test_a_release_in_cells_is_measured_as_its_receiver_sees_it(tmp_path, photos
     assert all(torch.equal(first[name], second[name]) for name in ("mse", "psnr", "ssim"))
 
 
-def test_a_release_under_other_names_is_refused(tmp_path, photos):
-    out = released(photos, tmp_path / "out", "none", rename=True)
-    with pytest.raises(
-        DataError,
-        match=r"its files were renamed, so no release can be paired.*release again without --rename",
-    ):
-        find(photos, out)
-
-
-def test_a_damaged_manifest_is_refused_and_one_of_something_else_is_passed_over(tmp_path, photos):
-    others = others_of(photos, tmp_path / "others", lambda image: image)
+def test_a_release_is_known_by_its_manifest_and_refused_if_it_is_damaged_or_says_other_names(
+    tmp_path, photos
+):
+    others = released(photos, tmp_path / "out", "pixelize:cell=4")
+    found = find(photos, others)
+    assert (found.spec, found.cell, len(found.rows)) == ("pixelize:cell=4", 1, 4)
     (others / "manifest.json").write_text(json.dumps({"name": "an app"}))
     assert find(photos, others).spec is None
     (others / "manifest.json").write_text("{")
     with pytest.raises(DataError, match=r"manifest\.json: damaged"):
         find(photos, others)
+    words = r"its files were renamed, so no release can be paired.*release again without --rename"
+    with pytest.raises(DataError, match=words):
+        find(photos, released(photos, tmp_path / "renamed", "none", rename=True))
 
 
 # Measures
@@ -179,17 +161,13 @@ def test_every_pair_has_the_numbers_of_its_two_images(tmp_path, photos):
 
 def test_pairs_of_many_shapes_keep_their_order(tmp_path):
     shapes = [(3, 20, 17), (3, 20, 17), (1, 20, 17), (3, 12, 30), (3, 20, 17)]
-    names = [f"p{number}" for number in range(len(shapes))]
-    pictures = {name: picture(i, shape) for i, (name, shape) in enumerate(zip(names, shapes, strict=True))}
+    pictures = {f"p{number}": picture(number, shape) for number, shape in enumerate(shapes)}
     ours = fill(tmp_path / "ours", **pictures)
     others = fill(tmp_path / "others", **{name: image // 2 for name, image in pictures.items()})
     scores = measure(find(ours, others), [MSE])
-    assert [pair.name for pair in scores.pairs] == names
-    expected = [
-        similarity.mse(images.to_float(image[None]), images.to_float(image[None] // 2)).item()
-        for image in pictures.values()
-    ]
-    assert scores.values["mse"].tolist() == pytest.approx(expected)
+    assert [pair.name for pair in scores.pairs] == [*pictures]
+    both = ((images.to_float(image[None]), images.to_float(image[None] // 2)) for image in pictures.values())
+    assert scores.values["mse"].tolist() == pytest.approx([similarity.mse(*each).item() for each in both])
 
 
 def test_no_more_images_are_held_than_a_batch_and_one_pair(tmp_path, photos, monkeypatch):
@@ -207,50 +185,33 @@ def test_no_more_images_are_held_than_a_batch_and_one_pair(tmp_path, photos, mon
 
 
 def test_the_channel_of_a_grey_image_is_repeated_beside_a_colour_one(tmp_path):
-    grey = picture(0, (1, 12, 12))
-    ours = fill(tmp_path / "ours", a=grey)
-    others = fill(tmp_path / "others", a=picture(1, (3, 12, 12)))
-    expected = similarity.mse(
-        images.to_float(grey.expand(3, -1, -1)[None]), images.to_float(picture(1, (3, 12, 12))[None])
-    )
-    assert measure(find(ours, others), [MSE]).values["mse"].tolist() == pytest.approx(expected.tolist())
+    grey, colour = picture(0, (1, 12, 12)), picture(1, (3, 12, 12))
+    found = find(fill(tmp_path / "ours", a=grey), fill(tmp_path / "others", a=colour))
+    expected = similarity.mse(*(images.to_float(each[None]) for each in (grey.expand(3, -1, -1), colour)))
+    assert measure(found, [MSE]).values["mse"].tolist() == pytest.approx(expected.tolist())
 
 
-def test_images_of_other_sizes_are_refused_by_name(tmp_path):
-    ours, others = fill(tmp_path / "ours", a=picture(0)), fill(tmp_path / "others", a=picture(0, (3, 20, 18)))
-    with pytest.raises(DataError, match=r"ours/a\.png has 20x17 pixels and .*others/a\.png 20x18: pass"):
-        measure(find(ours, others), PIXELS)
-
-
-def test_the_other_image_can_be_brought_to_the_size_of_its_original(tmp_path):
+def test_images_of_other_sizes_are_refused_by_name_or_brought_to_the_size_of_the_original(tmp_path):
     smooth = torch.linspace(0, 255, 40).to(torch.uint8).expand(3, 30, 40)
     ours = fill(tmp_path / "ours", a=smooth)
     small = np.asarray(Image.fromarray(smooth[0].numpy()).resize((20, 15), Image.Resampling.BOX))
     others = fill(tmp_path / "others", a=torch.from_numpy(small.copy()).expand(3, -1, -1))
-    scores = measure(find(ours, others), [PSNR], resize=True)
-    assert scores.values["psnr"].item() > 40
+    with pytest.raises(DataError, match=r"ours/a\.png has 30x40 pixels and .*others/a\.png 15x20: pass"):
+        measure(find(ours, others), PIXELS)
+    assert measure(find(ours, others), [PSNR], resize=True).values["psnr"].item() > 40
 
 
-def test_a_pair_that_cannot_be_read_is_left_out_and_told(tmp_path, photos):
+def test_a_pair_that_cannot_be_read_is_left_out_and_told_and_nothing_else_is_refused(tmp_path, photos):
     others = others_of(photos, tmp_path / "others", lambda image: image)
     (others / "a.png").write_bytes(b"dear diary")
     scores = measure(find(photos, others), [MSE])
     assert [pair.name for pair in scores.pairs] == ["anna/d", "anna__c", "b"]
-    (failure,) = scores.failures
-    assert "others/a.png" in failure
-
-
-def test_folders_of_which_nothing_can_be_read_are_refused(tmp_path):
-    ours = fill(tmp_path / "ours", a=picture(0))
-    (ours / "a.png").write_bytes(b"dear diary")
+    assert ["others/a.png" in failure for failure in scores.failures] == [True]
     with pytest.raises(DataError, match=r"none of 1 pairs could be read; the first: .*a\.png"):
-        measure(find(ours, ours), [MSE])
-
-
-def test_images_too_small_for_a_measure_are_named(tmp_path):
-    ours = fill(tmp_path / "ours", a=picture(0, (3, 8, 8)))
-    with pytest.raises(ConfigError, match=r"ours/a\.png: SSIM needs images of at least 11x11"):
-        measure(find(ours, ours), PIXELS)
+        measure(Pairs([find(photos, others).rows[0]]), [MSE])
+    small = fill(tmp_path / "small", a=picture(0, (3, 8, 8)))
+    with pytest.raises(ConfigError, match=r"small/a\.png: SSIM needs images of at least 11x11"):
+        measure(find(small, small), PIXELS)
 
 
 @pytest.fixture(scope="module")
@@ -312,18 +273,14 @@ def test_a_face_is_like_itself_and_less_like_itself_in_blocks_and_unlike_another
     assert strangers < 0.2
 
 
-def test_where_there_is_no_face_on_the_original_there_is_no_number(portraits, recogniser, detector):
-    originals = images.to_float(portraits[:2].clone())
-    originals[0] = 0.5
-    alike = pairs.face_similarity(recogniser, detector).of(originals, originals)
-    assert alike.isnan().tolist() == [True, False]
-
-
-def test_faces_are_cut_where_the_original_has_them(portraits, recogniser, detector):
+def test_faces_are_cut_where_the_original_has_them_and_without_one_there_is_no_number(
+    portraits, recogniser, detector
+):
     # Nothing is found on grey, and that counts for nothing.
-    originals = images.to_float(portraits[:2])
-    hidden = pairs.face_similarity(recogniser, detector).of(originals, torch.full_like(originals, 0.5))
-    assert (hidden.abs() < 0.5).all()
+    of, originals = pairs.face_similarity(recogniser, detector).of, images.to_float(portraits[:2])
+    assert (of(originals, torch.full_like(originals, 0.5)).abs() < 0.5).all()
+    grey = torch.cat([torch.full_like(originals[:1], 0.5), originals[1:]])
+    assert of(grey, grey).isnan().tolist() == [True, False]
 
 
 def test_without_a_detector_images_are_faces_already(portraits, recogniser):
@@ -362,49 +319,29 @@ def test_the_worst_pair_is_the_most_alike(each, worst):
     assert summary.worst.name == worst
 
 
-def test_pairs_without_a_number_count_for_nothing_and_one_has_no_interval():
+def test_pairs_without_a_number_count_for_nothing_and_one_or_an_infinite_one_has_no_interval():
     summary = pairs.summarise(scored(SSIM, [0.2, math.nan, 0.4]), SSIM)
-    assert (summary.pairs, summary.mean) == (2, pytest.approx(0.3))
-    assert summary.worst_value == 0.4
-    one = pairs.summarise(scored(SSIM, [0.2]), SSIM)
-    assert (one.pairs, one.mean) == (1, 0.2)
-    assert math.isnan(one.low)
-    nothing = pairs.summarise(scored(SSIM, [math.nan]), SSIM)
-    assert (nothing.pairs, nothing.worst) == (0, None)
-    assert math.isnan(nothing.mean)
+    assert (summary.pairs, summary.mean, summary.worst_value) == (2, pytest.approx(0.3), 0.4)
+    one, nothing = (pairs.summarise(scored(SSIM, [value]), SSIM) for value in (0.2, math.nan))
+    assert (one.pairs, one.mean, nothing.pairs, nothing.worst) == (1, 0.2, 0, None)
+    equal = pairs.summarise(scored(PSNR, [20.0, math.inf, 30.0, math.inf]), PSNR)
+    assert (equal.worst.name, equal.mean, equal.worst_value) == ("p1", math.inf, math.inf)
+    assert all(math.isnan(value) for value in (one.low, nothing.mean, equal.low))
 
 
-def test_equal_images_are_the_most_alike_and_their_psnr_is_infinite():
-    scores = scored(PSNR, [20.0, math.inf, 30.0, math.inf])
-    summary = pairs.summarise(scores, PSNR)
-    assert summary.worst == scores.pairs[1]
-    assert (summary.mean, summary.worst_value) == (math.inf, math.inf)
-    assert math.isnan(summary.low)
-
-
-def test_the_table_has_a_line_a_pair_with_every_measure(tmp_path, photos):
+def test_the_table_has_a_line_a_pair_with_every_measure_and_names_as_they_came(tmp_path, photos):
     others = others_of(photos, tmp_path / "others", lambda image: image // 2)
     scores = measure(find(photos, others), PIXELS)
     pairs.write_table(tmp_path / "out" / "pairs.csv", scores)
     with (tmp_path / "out" / "pairs.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["name"] for row in rows] == ["a", "anna/d", "anna__c", "b"]
-    assert rows[1]["original"] == "anna/d.png"
-    assert rows[1]["other"] == "anna/d.png"
+    assert rows[1]["original"] == rows[1]["other"] == "anna/d.png"
     for name, column in scores.values.items():
         assert [float(row[name]) for row in rows] == pytest.approx(column.tolist(), rel=1e-5)
-
-
-def test_names_that_are_no_text_are_written_as_they_came(tmp_path):
-    ours = fill(tmp_path / "ours", **{os.fsdecode(b"caf\xe9"): picture(0)})
+    ours = fill(tmp_path / "ours", **{os.fsdecode(b"caf\xe9"): picture(0)})  # no text
     pairs.write_table(tmp_path / "pairs.csv", measure(find(ours, ours), [MSE]))
     assert b"\ncaf\xe9," in (tmp_path / "pairs.csv").read_bytes()
-
-
-def test_pairs_need_no_folder_to_be_measured(tmp_path):
-    fill(tmp_path, a=picture(0), b=picture(0))
-    by_hand = Pairs([Pair("a and b", str(tmp_path / "a.png"), str(tmp_path / "b.png"))])
-    assert measure(by_hand, [MSE]).values["mse"].tolist() == [0.0]
 
 
 # Memory

@@ -135,36 +135,32 @@ def test_the_unweighted_distance_is_twice_the_cosine_distance_of_every_stage(unw
     torch.testing.assert_close(got.double(), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_an_image_is_at_no_distance_from_itself(lpips, unweighted):
-    images = drawn(3, 3, 32, 32)
+def test_an_image_is_at_no_distance_from_itself_and_of_others_it_is_the_same_from_either_side(
+    lpips, unweighted
+):
+    originals, others = pair_of(3, 3, 32, 32)
     for measure in (lpips, unweighted):
-        assert torch.equal(measure.distance(images, images), torch.zeros(3))
+        assert torch.equal(measure.distance(originals, originals), torch.zeros(3))
+        torch.testing.assert_close(measure.distance(originals, others), measure.distance(others, originals))
 
 
-def test_it_is_the_same_from_either_side(lpips):
-    originals, others = pair_of(2, 3, 32, 32)
-    torch.testing.assert_close(lpips.distance(originals, others), lpips.distance(others, originals))
-
-
-def noisy(images):
-    """Six copies, each noisier than the last."""
-    noise = torch.randn(images.shape, generator=torch.Generator().manual_seed(0))
-    return [(images + sigma * noise).clamp(0, 1) for sigma in (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)]
+def noisier(measure, originals):
+    """The distances of six copies, each noisier than the last: (6, N)."""
+    noise = torch.randn(originals.shape, generator=torch.Generator().manual_seed(0))
+    copies = [(originals + sigma * noise).clamp(0, 1) for sigma in (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)]
+    return torch.stack([measure.distance(originals, copy) for copy in copies])
 
 
 def test_photographs_are_the_further_apart_the_noisier_they_are(shared_data, photographs):
-    measure = Perceptual.of_squeezenet(shared_data / SQUEEZENET)
-    distances = torch.stack([measure.distance(photographs, each) for each in noisy(photographs)])
+    distances = noisier(Perceptual.of_squeezenet(shared_data / SQUEEZENET), photographs)
     assert (distances[1] > 0).all()
     assert (distances.diff(dim=0) > 0).double().mean() > 0.95  # of each photograph, by each step
     assert (distances.mean(1).diff() > 0).all()
 
 
 def test_drawn_faces_are_the_further_apart_the_noisier_they_are(lpips):
-    loaded = data.load("faces", identities=3, images_per_identity=2, headwear=3, size=32)
-    faces = to_float(loaded.images)
-    distances = torch.stack([lpips.distance(faces, each) for each in noisy(faces)])
-    assert (distances.diff(dim=0) > 0).all()
+    faces = data.load("faces", identities=3, images_per_identity=2, headwear=3, size=32).images
+    assert (noisier(lpips, to_float(faces)).diff(dim=0) > 0).all()
 
 
 def test_heads_of_the_joined_file_are_those_that_were_published(shared_data, files, network, lpips):
@@ -175,12 +171,9 @@ def test_heads_of_the_joined_file_are_those_that_were_published(shared_data, fil
     assert torch.equal(joined.distance(*pair), lpips.distance(*pair))
 
 
-def test_only_lpips_is_called_so(alex, unweighted):
+def test_features_of_both_images_come_with_the_distance_which_alone_is_not_called_lpips(alex, unweighted):
     assert alex.name == "LPIPS v0.1 (alex)"
     assert unweighted.name == "unweighted distance of SqueezeNet 1.0 features"
-
-
-def test_features_of_both_images_come_with_the_distance(unweighted):
     originals, others = pair_of(2, 3, 32, 40)
     compared = unweighted.compare(originals, others)
     with torch.random.fork_rng(), torch.no_grad():
@@ -195,16 +188,12 @@ def enlarged(images, size):
     return functional.interpolate(images, size, mode="bilinear", align_corners=False)
 
 
-def test_images_that_the_network_cannot_read_are_enlarged_to_64_pixels(alex):
-    pair = pair_of(2, 3, 28, 42)
+def test_images_that_the_network_cannot_read_are_enlarged_to_64_pixels_and_others_are_not(alex, unweighted):
+    pair, small = pair_of(2, 3, 28, 42), pair_of(2, 3, 21, 21)
     expected = alex.distance(*(enlarged(each, (64, 96)) for each in pair))
     torch.testing.assert_close(alex.distance(*pair), expected)
-
-
-def test_images_that_the_network_can_read_are_left_as_they_are(unweighted):
-    pair = pair_of(2, 3, 21, 21)
-    changed = unweighted.distance(*(enlarged(each, (64, 64)) for each in pair))
-    assert ((unweighted.distance(*pair) - changed).abs() > 1e-3).all()
+    changed = unweighted.distance(*(enlarged(each, (64, 64)) for each in small))
+    assert ((unweighted.distance(*small) - changed).abs() > 1e-3).all()
 
 
 def test_the_distance_of_a_pair_does_not_depend_on_the_rest_of_the_batch(alex, monkeypatch):
@@ -227,47 +216,42 @@ def test_places_without_any_feature_are_alike():
     assert nothing.distance(*pair_of(2, 3, 8, 8)).tolist() == [0.0, 0.0]
 
 
-def test_images_of_other_shapes_are_refused(alex):
-    for shape in ((1, 3, 32, 32), (2, 3, 32, 33)):
-        with pytest.raises(ConfigError, match=r"pairs of 1 or 3 channels, got \(2, 3, 32, 32\) and"):
-            alex.distance(drawn(2, 3, 32, 32), drawn(*shape))
-    with pytest.raises(ConfigError, match="1 or 3 channels"):
-        alex.distance(*pair_of(2, 4, 32, 32))
-
-
-def test_images_at_rest_are_refused(alex):
-    with pytest.raises(ConfigError, match=r"got torch\.uint8: use images\.to_float"):
-        alex.distance(drawn(1, 3, 32, 32), torch.zeros(1, 3, 32, 32, dtype=torch.uint8))
+SCALED = r"floats in \[0, 1\], got .* the scaling to \[-1, 1\] is done"
+PAIRS = r"pairs of 1 or 3 channels, got \(2, 3, 32, 32\) and"
 
 
 @pytest.mark.parametrize(
-    "scale",
-    [lambda x: 2 * x - 1, lambda x: 255 * x, lambda x: x * torch.nan],
-    ids=["-1 to 1", "to 255", "nan"],
+    ("originals", "others", "message"),
+    [
+        *(
+            (drawn(1, 3, 32, 32), scaled, SCALED)
+            for scaled in (2 * drawn(1, 3, 32, 32) - 1, drawn(1, 3, 32, 32) * 255)
+        ),
+        (drawn(1, 3, 32, 32), torch.full((1, 3, 32, 32), torch.nan), SCALED),
+        (drawn(1, 3, 32, 32), drawn(1, 3, 32, 32).byte(), r"got torch\.uint8: use images\.to_float"),
+        (drawn(2, 3, 32, 32), drawn(1, 3, 32, 32), PAIRS),
+        (drawn(2, 3, 32, 32), drawn(2, 3, 32, 33), PAIRS),
+        (drawn(2, 4, 32, 32), drawn(2, 4, 32, 32), "1 or 3 channels"),
+    ],
+    ids=["-1 to 1", "to 255", "nan", "at rest", "fewer", "wider", "four channels"],
 )
-def test_images_scaled_already_are_refused(alex, scale):
-    with pytest.raises(ConfigError, match=r"floats in \[0, 1\], got .* the scaling to \[-1, 1\] is done"):
-        alex.distance(drawn(1, 3, 32, 32), scale(drawn(1, 3, 32, 32)))
+def test_what_are_no_pairs_of_images_in_0_1_is_refused(alex, originals, others, message):
+    with pytest.raises(ConfigError, match=message):
+        alex.distance(originals, others)
 
 
-def test_an_unknown_network_is_answered_with_the_known_ones(files):
+def test_an_unknown_network_and_files_that_are_missing_or_another_networks_are_refused(files, tmp_path):
+    gone, backbone, heads = tmp_path / "gone.pth", files / "alex.safetensors", PUBLISHED / "alex.pth"
     with pytest.raises(ConfigError, match="no network 'alexnet': did you mean 'alex'"):
-        Perceptual.load(network="alexnet", backbone=files / "alex.safetensors", heads=PUBLISHED / "alex.pth")
-
-
-def test_a_missing_file_is_named_with_where_it_is_to_be_had(files, tmp_path):
-    gone = tmp_path / "gone.pth"
+        Perceptual.load(network="alexnet", backbone=backbone, heads=heads)
     with pytest.raises(ArtefactError, match=r"gone\.pth: no such file.*alexnet-owt-7be5be79\.pth of"):
-        Perceptual.load(network="alex", backbone=gone, heads=PUBLISHED / "alex.pth")
+        Perceptual.load(network="alex", backbone=gone, heads=heads)
     with pytest.raises(ArtefactError, match=r"gone\.pth: no such file.*richzhang/PerceptualSimilarity \(BSD"):
-        Perceptual.load(network="alex", backbone=files / "alex.safetensors", heads=gone)
+        Perceptual.load(network="alex", backbone=backbone, heads=gone)
     with pytest.raises(ArtefactError, match=r"gone\.pth: no such file.*SqueezeNet_compressed"):
         Perceptual.of_squeezenet(gone)
-
-
-def test_heads_of_another_network_are_refused(files):
     with pytest.raises(ArtefactError, match=r"vgg\.pth: no weights of LPIPSHeads: has other shapes"):
-        Perceptual.load(network="alex", backbone=files / "alex.safetensors", heads=PUBLISHED / "vgg.pth")
+        Perceptual.load(network="alex", backbone=backbone, heads=PUBLISHED / "vgg.pth")
 
 
 def test_version_1_0_of_squeezenet_is_no_backbone_of_lpips(shared_data):

@@ -60,36 +60,26 @@ def test_similarity_does_not_depend_on_the_rest_of_the_batch(pairs):
         torch.testing.assert_close(measure(originals, others), alone)
 
 
-def test_embeddings_are_alike_by_the_angle_between_them():
-    first = torch.tensor([[1.0, 0.0], [2.0, 0.0], [1.0, 0.0], [3.0, 4.0]])
-    second = torch.tensor([[5.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [4.0, 3.0]])
-    torch.testing.assert_close(
-        similarity.embedding_similarity(first, second), torch.tensor([1.0, -1.0, 0.0, 0.96])
-    )
+def test_embeddings_are_alike_by_the_angle_between_them_and_one_of_nothing_is_like_nothing():
+    first = torch.tensor([[1.0, 0.0], [2.0, 0.0], [1.0, 0.0], [3.0, 4.0], [0.0, 0.0]])
+    second = torch.tensor([[5.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [4.0, 3.0], [1.0, 1.0]])
+    expected = torch.tensor([1.0, -1.0, 0.0, 0.96, 0.0])
+    torch.testing.assert_close(similarity.embedding_similarity(first, second), expected)
 
 
-def test_an_embedding_of_nothing_is_like_nothing():
-    assert similarity.embedding_similarity(torch.zeros(1, 3), torch.ones(1, 3)).tolist() == [0.0]
-
-
-def test_embeddings_of_other_sizes_are_refused():
-    with pytest.raises(ConfigError, match=r"\(N, D\) pairs, got \(2, 3\) and \(1, 3\)"):
-        similarity.embedding_similarity(torch.zeros(2, 3), torch.zeros(1, 3))
-
-
-def test_images_at_rest_are_refused(pairs):
-    originals, _ = pairs
-    with pytest.raises(ConfigError, match=r"use images\.to_float"):
-        similarity.mse((originals * 255).byte(), originals)
-
-
-def test_shapes_that_would_broadcast_are_refused(pairs):
+def test_images_at_rest_of_other_shapes_or_too_small_are_refused(pairs):
     originals, others = pairs
-    with pytest.raises(ConfigError, match=r"\(4, 3, 24, 31\) and \(1, 3, 24, 31\)"):
-        similarity.psnr(originals, others[:1])
-
-
-def test_images_smaller_than_the_window_are_refused():
     small = torch.zeros(1, 1, 10, 20)
-    with pytest.raises(ConfigError, match="at least 11x11"):
-        similarity.ssim(small, small)
+    for measure, first, second, message in (
+        (similarity.mse, (originals * 255).byte(), originals, r"use images\.to_float"),
+        (similarity.psnr, originals, others[:1], r"\(4, 3, 24, 31\) and \(1, 3, 24, 31\)"),
+        (similarity.ssim, small, small, "at least 11x11"),
+        (
+            similarity.embedding_similarity,
+            torch.zeros(2, 3),
+            torch.zeros(1, 3),
+            r"\(N, D\) pairs, got \(2, 3\)",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            measure(first, second)

@@ -43,7 +43,7 @@ def started(profile: Path) -> Iterator[Any]:
     driver = webdriver.Chrome(options=options, service=Service(str(_DRIVER)))
     driver.set_script_timeout(_SECONDS)
     driver.set_page_load_timeout(_SECONDS / 3)  # soon enough to ask again
-    driver.get("about:blank")
+    _get(driver, "about:blank")
     driver.get_log("performance")  # what the browser's own start page asked for
     try:
         yield driver
@@ -55,10 +55,9 @@ def go_to(browser: Any, address: str) -> None:
     """Open a page, and wait until all of it is there: `get` may come back before it has been read."""
     from selenium.webdriver.support.wait import WebDriverWait
 
-    if browser.current_url != "about:blank":
-        _get(browser, "about:blank")  # or the page before, which is whole, could be taken for it
+    browser.execute_script("window.left = true")  # or the page before, which is whole, could be taken for it
     _get(browser, address)
-    loaded = "return location.href != 'about:blank' && document.readyState == 'complete'"
+    loaded = "return !window.left && document.readyState == 'complete'"
     WebDriverWait(browser, _SECONDS).until(lambda page: page.execute_script(loaded))
 
 

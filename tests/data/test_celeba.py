@@ -105,7 +105,7 @@ def test_the_copies_on_kaggle_give_the_same_but_no_identity(root: Path, request:
     assert all(torch.equal(copy.splits[name], official.splits[name]) for name in official.splits)
 
 
-def test_the_lists_may_lie_in_the_folders_of_the_official_site(root: Path):
+def test_the_lists_may_lie_in_the_folders_of_the_official_site_and_images_be_those_in_the_wild(root: Path):
     for folder, names in (
         ("Anno", ["identity_CelebA.txt", "list_attr_celeba.txt"]),
         ("Eval", ["list_eval_partition.txt"]),
@@ -115,76 +115,46 @@ def test_the_lists_may_lie_in_the_folders_of_the_official_site(root: Path):
         for name in names:
             (root / name).rename(root / folder / name)
     assert len(people(root)) == len(partition(root)) == 24
+    (root / "Img" / "img_align_celeba").rename(root / "img_celeba")
+    assert len(partition(root, crop=None)) == 24
 
 
 # Splits
 
 
-def test_the_official_partition_is_train_validation_and_test(root: Path):
-    data = partition(root)
-    assert {name: rows.tolist() for name, rows in data.splits.items()} == {
-        "train": list(range(8)),
-        "validation": list(range(8, 16)),
-        "test": list(range(16, 24)),
-    }
-
-
-def test_people_are_in_one_split_each(root: Path):
+def test_people_are_in_one_split_each_by_the_papers_counts_or_in_the_official_partition(root: Path):
     parts = by_split(people(root), "identity")
     assert set(parts) == {"train", "validation", "test"}
     assert sum(map(len, parts.values())) == len(set.union(*parts.values())) == 8
-
-
-def test_as_many_people_as_the_paper_counts_are_split_as_it_counts_them():
     splits = class_splits([str(i) for i in range(1510 + 378 + 427)], shares=SHARES)
     assert Counter(splits) == {"train": 1510, "validation": 378, "test": 427}
+    official = [rows.tolist() for rows in partition(root).splits.values()]
+    assert official == [list(range(start, start + 8)) for start in (0, 8, 16)]
 
 
-def test_people_with_fewer_images_are_left_out(root: Path):
+def test_people_with_fewer_images_are_left_out_and_the_most_there_are_is_said(root: Path):
+    with pytest.raises(DataError, match="nobody has 30 images, the most is 3: lower least_images"):
+        load(f"celeba:{root}")
     text = (root / "identity_CelebA.txt").read_text()
     (root / "identity_CelebA.txt").write_text(text.replace("000001.jpg 2880", "000001.jpg 2937"))
     assert set(values(people(root), "identity")) == set(PEOPLE_HERE) - {"2880"}
 
 
-def test_nobody_with_enough_images_is_answered_with_the_most_there_are(root: Path):
-    with pytest.raises(DataError, match="nobody has 30 images, the most is 3: lower least_images"):
-        load(f"celeba:{root}")
-
-
-# The crop
-
-
-@pytest.fixture
-def framed(root: Path) -> Path:
+def test_the_crop_of_the_paper_is_the_centre_of_176_and_without_it_the_largest_square_is_kept(root: Path):
     """Every image is a bright square of 176 in a dark frame: one pixel at each side, 21 above and below."""
     picture = np.zeros((218, 178, 3), np.uint8)
     picture[21:197, 1:177] = 200
     for path in (root / "img_align_celeba").iterdir():
         Image.fromarray(picture).save(path, quality=100)
-    return root
-
-
-def test_the_crop_of_the_paper_is_the_centre_of_176(framed: Path):
-    data = celeba(framed, split="attributes")
-    assert data.images.shape[2:] == (84, 84)
-    assert data.images.float().std() < 1  # no frame
-
-
-def test_without_a_crop_the_largest_square_is_kept(framed: Path):
-    data = celeba(framed, split="attributes", size=178, crop=None)
-    path = framed / "img_align_celeba" / "000001.jpg"
-    assert torch.equal(data.images[0], images.read(path, size=178))
-    assert data.images[0, :, :, 0].float().mean() < 100  # the frame
-
-
-def test_a_smaller_image_keeps_its_largest_square(framed: Path):
-    photograph(framed / "img_align_celeba" / "000001.jpg", 50, size=(100, 60))
-    assert set(celeba(framed, split="attributes", size=8).images[0].flatten().tolist()) == {50}
-
-
-def test_images_in_the_wild_are_read_where_there_are_no_others(root: Path):
-    (root / "img_align_celeba").rename(root / "img_celeba")
-    assert len(partition(root, crop=None)) == 24
+    cropped = celeba(root, split="attributes")
+    assert cropped.images.shape[2:] == (84, 84)
+    assert cropped.images.float().std() < 1  # no frame
+    whole = celeba(root, split="attributes", size=178, crop=None).images[0]
+    first = root / "img_align_celeba" / "000001.jpg"
+    assert torch.equal(whole, images.read(first, size=178))
+    assert whole[:, :, 0].float().mean() < 100  # the frame
+    photograph(first, 50, size=(100, 60))
+    assert celeba(root, split="attributes", size=8).images[0].unique().tolist() == [50]
 
 
 # What is refused
@@ -198,10 +168,7 @@ def test_images_in_the_wild_are_read_where_there_are_no_others(root: Path):
             r"no img_align_celeba or .*put the content of img_align_celeba\.zip there, from h",
         ),
         ("list_attr_celeba.txt", r"\.txt or list_attr_celeba\.csv .*put list_attr_celeba\.txt there"),
-        (
-            "identity_CelebA.txt",
-            r"no identity_CelebA\.txt .*or pass split='attributes', which does without it",
-        ),
+        ("identity_CelebA.txt", r"no identity_CelebA\.txt .*or pass split='attributes', which does without"),
         ("list_eval_partition.txt", r"no list_eval_partition\.txt or list_eval_partition\.csv"),
     ],
 )
@@ -216,30 +183,22 @@ def test_a_missing_part_is_named_with_its_cure(root: Path, name: str, message: s
     [
         ("identity_CelebA.txt", "000002.jpg 2937", "000002.jpg", r"txt, line 2: '000002.jpg' instead of a"),
         ("identity_CelebA.txt", "000002.jpg 2937\n", "", r"identity_CelebA\.txt: no line for 000002\.jpg"),
-        (
-            "list_eval_partition.txt",
-            "000009.jpg 1",
-            "000009.jpg 7",
-            r"line 9: .* a file and its part, 0, 1, 2",
-        ),
+        ("list_eval_partition.txt", "09.jpg 1", "09.jpg 7", r"line 9: .* a file and its part, 0, 1, 2"),
         ("list_attr_celeba.txt", "2.jpg -1", "2.jpg 0", r"line 4: 40 values .*40 values, each 1 or -1"),
         ("list_attr_celeba.txt", "000002.jpg -1", "000002.jpg", r"line 4: 39 values instead of 40 values"),
         ("list_attr_celeba.txt", "Black_Hair", "Blue_Hair", r"line 2: a line without Black_Hair"),
+        *(
+            ("list_attr_celeba.txt", kept, "", r"list_attr_celeba\.txt") for kept in (0, 1, 2)
+        ),  # ends too soon
     ],
 )
-def test_a_malformed_line_is_named(root: Path, name: str, old: str, new: str, message: str):
+def test_a_malformed_line_is_named(root: Path, name: str, old: str | int, new: str, message: str):
     text = (root / name).read_text()
+    if isinstance(old, int):
+        old = "".join(text.splitlines(keepends=True)[old:])
     assert old in text
     (root / name).write_text(text.replace(old, new))
     with pytest.raises(DataError, match=message):
-        partition(root)
-
-
-@pytest.mark.parametrize("kept", [0, 1, 2])
-def test_a_list_that_ends_too_soon_is_refused(root: Path, kept: int):
-    lines = (root / "list_attr_celeba.txt").read_text().splitlines(keepends=True)
-    (root / "list_attr_celeba.txt").write_text("".join(lines[:kept]))
-    with pytest.raises(DataError, match=r"list_attr_celeba\.txt"):
         partition(root)
 
 

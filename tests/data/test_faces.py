@@ -1,14 +1,13 @@
 """The world of faces: repeatable, hats independent of people, and a true map of what is where."""
 
 from dataclasses import replace
-from functools import cache
 
 import pytest
 import torch
+from layouts import assert_independent, by_split, nearest_prototype
 from torch import Tensor
 from torch.nn.functional import max_pool2d
 
-from sfumato.data.labelled import LabelledImages
 from sfumato.data.worlds._portraits import AGES, EXPRESSIONS, GENDERS, GLASSES, HAIR_COLORS, PARTS
 from sfumato.data.worlds.faces import CARRIERS, draw, faces, people
 from sfumato.errors import ConfigError
@@ -56,9 +55,11 @@ def test_a_row_is_drawn_the_same_alone_and_among_others():
 def test_splits_share_neither_people_nor_hats():
     world = faces(identities=40, images_per_identity=6, headwear=20, size=16)
     for label, sizes in {"identity": [24, 6, 10], "headwear": [12, 3, 5]}.items():
-        members = [set(world.split(s).classes(label).tolist()) for s in ("train", "validation", "test")]
+        members = by_split(world, label).values()
         assert [len(m) for m in members] == sizes
         assert len(set.union(*members)) == sum(sizes)
+    smallest = faces(identities=3, images_per_identity=1, headwear=3, size=16)
+    assert [len(smallest.split(s)) for s in ("train", "validation", "test")] == [1, 1, 1]
 
 
 def test_further_images_are_others_of_the_test_people_and_change_nothing_else():
@@ -80,29 +81,10 @@ def test_hats_are_dealt_evenly_within_a_split():
     assert counts.tolist() == [12] * 20
 
 
-def test_the_smallest_world_still_has_three_disjoint_splits():
-    world = faces(identities=3, images_per_identity=1, headwear=3, size=16)
-    assert [len(world.split(s)) for s in ("train", "validation", "test")] == [1, 1, 1]
-
-
-@cache
-def of_a_hundred_people() -> LabelledImages:
-    return faces(identities=100, images_per_identity=30, headwear=50, size=16)
-
-
-@pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_headwear_and_identity_do_not_tell_each_other(split: str):
-    """The table of people by hats has the chi-square of independent columns.
-
-    Its mean is then the degrees of freedom f, and its standard deviation about sqrt(2 f): four of those
-    is a bound that chance passes in one world of ten thousand.
-    """
-    world = of_a_hundred_people().split(split)
-    counts = contingency(world.label("identity").codes, world.label("headwear").codes)
-    expected = counts.sum(1, keepdim=True) * counts.sum(0) / counts.sum()
-    chi_square = float(((counts - expected).square() / expected).sum())
-    freedom = (counts.shape[0] - 1) * (counts.shape[1] - 1)
-    assert abs(chi_square - freedom) < 4 * (2 * freedom) ** 0.5
+def test_headwear_and_identity_do_not_tell_each_other():
+    world = faces(identities=100, images_per_identity=30, headwear=50, size=16)
+    for split in map(world.split, ("train", "validation", "test")):
+        assert_independent(split.label("identity").codes, split.label("headwear").codes)
 
 
 def test_a_hat_looks_the_same_whoever_wears_it():
@@ -147,26 +129,16 @@ def test_hair_color_changes_hair_and_the_soft_edge_of_what_lies_over_it():
     assert (differs & ~near).sum() < 0.03 * differs.sum()  # a lock may be thinner than a pixel
 
 
-@cache
-def parts_of_sixty_people() -> Tensor:
-    return draw(people(identities=60, images_per_identity=5, headwear=60), size=64)[1]
-
-
-def test_hair_shows_under_every_hat():
+def test_every_image_shows_a_face_a_hat_and_hair_below_it():
     """Hair colour is a task of its own: 1% of the image is 40 pixels of 64x64."""
-    parts = parts_of_sixty_people()
-    hair = (parts == PARTS.index("hair")).float().mean((1, 2))
-    assert (hair > 0.01).float().mean() > 0.98
-
-
-def test_every_image_shows_a_face_and_a_hat():
-    parts = parts_of_sixty_people()
+    parts = draw(people(identities=60, images_per_identity=5, headwear=60), size=64)[1]
     share = {part: (parts == code).float().mean((1, 2)) for code, part in enumerate(PARTS)}
     face = sum(share[part] for part in ("skin", "beard", "nose", "eyes", "mouth", "glasses"))
     assert face.min() > 0.05
     assert share["headwear"].min() > 0.02
     assert share["mouth"].min() > 0.002
     assert share["background"].mean() > 0.2
+    assert (share["hair"] > 0.01).float().mean() > 0.98
 
 
 def test_a_person_keeps_hair_gender_and_age_in_all_images():
@@ -226,25 +198,3 @@ def test_pixels_tell_some_of_the_label_but_not_most(label: str):
 def test_numbers_that_cannot_work_are_refused(settings: dict[str, int], message: str):
     with pytest.raises(ConfigError, match=message):
         faces(**settings)
-
-
-def contingency(rows: Tensor, columns: Tensor) -> Tensor:
-    """How often each pair of labels occurs together, as (labels of rows, labels of columns) float64."""
-    _, row = rows.unique(return_inverse=True)
-    _, column = columns.unique(return_inverse=True)
-    shape = int(row.max()) + 1, int(column.max()) + 1
-    return (row * shape[1] + column).bincount(minlength=shape[0] * shape[1]).view(shape).double()
-
-
-def nearest_prototype(images: Tensor, codes: Tensor, *, episodes: int = 200) -> float:
-    """Accuracy of the nearest class mean on raw pixels, 5 ways, 5 shots, 5 queries."""
-    generator = torch.Generator().manual_seed(0)
-    members = [(codes == code).nonzero().flatten() for code in codes.unique()]
-    right = []
-    for _ in range(episodes):
-        classes = torch.randperm(len(members), generator=generator)[:5].tolist()
-        rows = [members[c][torch.randperm(len(members[c]), generator=generator)[:10]] for c in classes]
-        drawn = images[torch.stack(rows)].flatten(2).float()  # (5, 10, D)
-        guesses = torch.cdist(drawn[:, 5:].flatten(0, 1), drawn[:, :5].mean(1)).argmin(1).view(5, -1)
-        right.append((guesses == torch.arange(5)[:, None]).float().mean())
-    return float(torch.stack(right).mean())

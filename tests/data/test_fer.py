@@ -7,7 +7,7 @@ import pytest
 import torch
 from layouts import values
 
-from sfumato.data import LabelledImages, fer, load
+from sfumato.data import fer, load
 from sfumato.data.readers.fer import EMOTIONS, majority
 from sfumato.errors import DataError, SfumatoError
 
@@ -51,33 +51,24 @@ def plus(root: Path) -> Path:
     return root
 
 
-def splits(data: LabelledImages) -> dict[str, list[int]]:
-    return {name: rows.tolist() for name, rows in data.splits.items()}
-
-
 def test_faces_are_48_pixels_wide_and_grey_with_their_emotion_and_usage(root: Path):
     data = load(f"fer:{root}")
     assert torch.equal(data.images, torch.from_numpy(faces())[:, None])
     assert values(data, "emotion") == [EMOTIONS[emotion] for _, emotion, _ in ROWS]
-    assert splits(data) == {"train": [0, 1, 2], "validation": [3, 4], "test": [5, 6]}
+    assert [rows.tolist() for rows in data.splits.values()] == [[0, 1, 2], [3, 4], [5, 6]]
     assert set(data.labels) == {"emotion"}  # without votes there is no second one
+    assert values(fer(root, emotions=["sad", "happy"]), "emotion") == ["happy", "sad"]
 
 
-def test_with_votes_faces_without_a_majority_are_left_out(plus: Path):
+def test_with_votes_faces_without_a_majority_are_left_out_and_some_emotions_can_be_kept(plus: Path):
     data = fer(plus)
     assert values(data, "emotion_plus") == ["happiness", "neutral", "surprise", "sadness"]
     assert values(data, "emotion") == ["happy", "angry", "surprise", "sad"]
     assert torch.equal(data.images, torch.from_numpy(faces())[[0, 1, 3, 5], None])
-    assert splits(data) == {"train": [0, 1], "validation": [2], "test": [3]}
-
-
-def test_some_emotions_of_the_votes_can_be_kept(plus: Path):
+    splits = {name: rows.tolist() for name, rows in data.splits.items()}
+    assert splits == {"train": [0, 1], "validation": [2], "test": [3]}
     kept = load(f"fer:{plus}", emotions=["happiness", "surprise"])
     assert values(kept, "emotion_plus") == ["happiness", "surprise"]
-
-
-def test_without_votes_the_emotions_are_those_of_fer(root: Path):
-    assert values(fer(root, emotions=["sad", "happy"]), "emotion") == ["happy", "sad"]
 
 
 # The majority
@@ -135,33 +126,27 @@ def test_a_malformed_row_is_named_with_its_line(root: Path, row: str, message: s
         fer(root)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("6,0,0,0,4", "6,0,0,0,four", r"fer2013new\.csv, line 3: votes .* instead of ten counts"),
-        ("contempt", "scorn", r"fer2013new\.csv: no column 'contempt'"),
-    ],
-)
-def test_votes_that_are_no_counts_and_a_missing_column_are_named(plus, old, new, message):
-    path = plus / "fer2013new.csv"
-    path.write_text(path.read_text().replace(old, new))
-    with pytest.raises(DataError, match=message):
-        fer(plus)
+OTHERS = r"fer2013new\.csv: its rows are not those of fer2013\.csv"
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "message"),
     [
-        lambda lines: lines[:-1],
-        lambda lines: [*lines, lines[-1]],
-        lambda lines: [lines[0], *reversed(lines[1:])],
+        (lambda lines: lines[:-1], OTHERS),
+        (lambda lines: [*lines, lines[-1]], OTHERS),
+        (lambda lines: [lines[0], *reversed(lines[1:])], OTHERS),
+        (
+            lambda lines: [line.replace("6,0,0,0,4", "6,0,0,0,four") for line in lines],
+            r"fer2013new\.csv, line 3: votes .* instead of ten counts",
+        ),
+        (lambda lines: [lines[0].replace("contempt", "scorn"), *lines[1:]], r"csv: no column 'contempt'"),
     ],
-    ids=["fewer rows", "more rows", "another order"],
+    ids=["fewer rows", "more rows", "another order", "no count", "no column"],
 )
-def test_votes_of_other_rows_are_refused(plus: Path, change):
+def test_votes_that_are_no_counts_or_of_other_rows_are_refused(plus: Path, change, message: str):
     path = plus / "fer2013new.csv"
     path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
-    with pytest.raises(DataError, match=r"fer2013new\.csv: its rows are not those of fer2013\.csv"):
+    with pytest.raises(DataError, match=message):
         fer(plus)
 
 

@@ -1,23 +1,26 @@
 """A folder per class: what is read, what is passed over, what is refused."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from layouts import by_split, levels, photograph, values
 from PIL import Image
 
 from sfumato import images
-from sfumato.data import LabelledImages, folder, load
+from sfumato.data import folder, load
 from sfumato.errors import DataError, ImageError
 
+names = partial(values, label="class")
 CLASSES = ["anna", "bela", "cleo", "dora", "emil", "fred", "gert"]
 
 
 def test_a_sub_folder_is_a_class_and_its_files_are_images(tmp_path: Path):
-    paint(tmp_path / "anna" / "1.png", 10)
-    paint(tmp_path / "anna" / "2.JPG", 20)
-    paint(tmp_path / "bela" / "1.webp", 30)
+    photograph(tmp_path / "anna" / "1.png", 10)
+    photograph(tmp_path / "anna" / "2.JPG", 20)
+    photograph(tmp_path / "bela" / "1.webp", 30)
     data = folder(tmp_path, size=8)
     assert data.name == f"folder:{tmp_path}"
     assert data.images.shape == (3, 3, 8, 8)
@@ -36,51 +39,41 @@ def test_images_of_any_shape_become_centre_squares_of_one_size(tmp_path: Path):
 def test_names_may_be_in_any_script_and_have_spaces(tmp_path: Path):
     written = ["Анна", "naïve ☂", "山田 太郎", "x,y"]
     for name in written:
-        paint(tmp_path / name / "фото 1.png", 10)
+        photograph(tmp_path / name / "фото 1.png", 10)
     assert folder(tmp_path, size=8).label("class").names == tuple(sorted(written))
 
 
 def test_images_deeper_down_belong_to_the_class_above(tmp_path: Path):
-    paint(tmp_path / "anna" / "2024" / "july" / "1.png", 10)
-    paint(tmp_path / "anna" / "1.png", 20)
-    paint(tmp_path / "bela" / "1.png", 30)
-    assert sorted(zip(names(folder(tmp_path, size=8)), levels(folder(tmp_path, size=8)), strict=True)) == [
-        ("anna", 10),
-        ("anna", 20),
-        ("bela", 30),
-    ]
+    for level, name in ((10, "anna/2024/july/1"), (20, "anna/1"), (30, "bela/1")):
+        photograph(tmp_path / f"{name}.png", level)
+    data = folder(tmp_path, size=8)
+    assert {*zip(names(data), levels(data), strict=True)} == {("anna", 10), ("anna", 20), ("bela", 30)}
 
 
 def test_hidden_files_and_other_files_are_passed_over(tmp_path: Path):
-    paint(tmp_path / "anna" / "1.png", 10)
-    paint(tmp_path / ".cache" / "1.png", 20)
-    for name in (
-        "anna/notes.txt",
-        "anna/._1.png",
-        "anna/.hidden.png",
-        "anna/Thumbs.db",
-        "README.md",
-        "x.png",
-    ):
-        (tmp_path / name).write_bytes(b"no image")
+    photograph(tmp_path / "anna" / "1.png", 10)
+    photograph(tmp_path / ".cache" / "1.png", 20)
+    for name in ("notes.txt", "._1.png", ".hidden.png", "Thumbs.db", "../README.md", "../x.png"):
+        (tmp_path / "anna" / name).write_bytes(b"no image")
     (tmp_path / "anna" / "folder.png").mkdir()
+    os.mkfifo(tmp_path / "anna" / "2.png")
     data = folder(tmp_path, size=8)
     assert levels(data) == [10]
     counts = {"hidden": 3, "no images by their first bytes": 3, "images in no folder of a class": 1}
-    assert data.left_out == counts
+    assert data.left_out == {**counts, "no regular files": 1}
 
 
 @pytest.mark.parametrize("name", ["train/anna/.thumbnails", "train/.cache"])
 def test_hidden_folders_inside_a_class_and_a_split_are_passed_over(tmp_path: Path, name: str):
-    paint(tmp_path / "train" / "anna" / "1.png", 10)
-    paint(tmp_path / name / "1.png", 20)
+    photograph(tmp_path / "train" / "anna" / "1.png", 10)
+    photograph(tmp_path / name / "1.png", 20)
     data = folder(tmp_path, size=8)
     assert (names(data), levels(data)) == (["anna"], [10])
 
 
 def test_links_within_the_folder_are_read_and_those_out_of_it_are_left_out(tmp_path, monkeypatch):
-    paint(tmp_path / "private" / "real.png", 10)
-    paint(tmp_path / "root" / "bela" / "1.png", 20)
+    photograph(tmp_path / "private" / "real.png", 10)
+    photograph(tmp_path / "root" / "bela" / "1.png", 20)
     (tmp_path / "root" / "anna").mkdir(parents=True)
     (tmp_path / "root" / "anna" / "1.png").symlink_to(tmp_path / "private" / "real.png")
     (tmp_path / "root" / "anna" / "2.png").symlink_to("../bela/1.png")
@@ -96,7 +89,7 @@ def test_links_within_the_folder_are_read_and_those_out_of_it_are_left_out(tmp_p
 def test_the_order_does_not_depend_on_when_files_were_made(tmp_path: Path):
     for root, order in (("a", [1, 2, 3]), ("b", [3, 1, 2])):
         for level in order:
-            paint(tmp_path / root / f"class-{level % 2}" / f"{level}.png", level)
+            photograph(tmp_path / root / f"class-{level % 2}" / f"{level}.png", level)
     assert folder(tmp_path / "a", size=8).digest == folder(tmp_path / "b", size=8).digest
 
 
@@ -106,9 +99,9 @@ def test_the_order_does_not_depend_on_when_files_were_made(tmp_path: Path):
 def test_without_split_folders_whole_classes_are_given_to_splits(tmp_path: Path):
     for level, name in enumerate(CLASSES):
         for i in range(3):
-            paint(tmp_path / name / f"{i}.png", level)
+            photograph(tmp_path / name / f"{i}.png", level)
     data = folder(tmp_path, size=4)
-    parts = {name: set(names(data.split(name))) for name in ("train", "validation", "test")}
+    parts = by_split(data, "class")
     assert {name: len(part) for name, part in parts.items()} == {"train": 3, "validation": 2, "test": 2}
     assert set.union(*parts.values()) == set(CLASSES)
     assert sum(len(data.split(name)) for name in parts) == 21
@@ -116,36 +109,23 @@ def test_without_split_folders_whole_classes_are_given_to_splits(tmp_path: Path)
 
 @pytest.mark.parametrize("written", ["validation", "val", "valid"])
 def test_split_folders_above_the_classes_are_the_splits(tmp_path: Path, written: str):
-    paint(tmp_path / "train" / "anna" / "1.png", 10)
-    paint(tmp_path / "train" / "bela" / "1.png", 20)
-    paint(tmp_path / written / "cleo" / "1.png", 30)
-    paint(tmp_path / "test" / "dora" / "1.png", 40)
+    for level, name in ((10, "train/anna"), (20, "train/bela"), (30, f"{written}/cleo"), (40, "test/dora")):
+        photograph(tmp_path / name / "1.png", level)
     data = folder(tmp_path, size=8)
-    assert {name: names(data.split(name)) for name in data.splits} == {
-        "train": ["anna", "bela"],
-        "validation": ["cleo"],
-        "test": ["dora"],
-    }
+    assert by_split(data, "class") == {"train": {"anna", "bela"}, "validation": {"cleo"}, "test": {"dora"}}
     assert levels(data.split("test")) == [40]
 
 
-def test_a_class_may_be_in_two_split_folders(tmp_path: Path):
-    paint(tmp_path / "train" / "anna" / "1.png", 10)
-    paint(tmp_path / "test" / "anna" / "2.png", 20)
-    data = folder(tmp_path, size=8)
-    assert data.label("class").names == ("anna",)
-    assert names(data.split("train")) == names(data.split("test")) == ["anna"]
-
-
-def test_a_class_called_test_among_others_is_a_class(tmp_path: Path):
-    for name in ("test", "anna", "bela"):
-        paint(tmp_path / name / "1.png", 10)
-    assert folder(tmp_path, size=8).label("class").names == ("anna", "bela", "test")
+def test_a_class_may_be_in_two_split_folders_or_be_called_as_a_split_is(tmp_path: Path):
+    for name in ("two/train/anna/1", "two/test/anna/2", "called/test/1", "called/anna/1", "called/bela/1"):
+        photograph(tmp_path / f"{name}.png", 10)
+    assert by_split(folder(tmp_path / "two", size=8), "class") == {"train": {"anna"}, "test": {"anna"}}
+    assert folder(tmp_path / "called", size=8).label("class").names == ("anna", "bela", "test")
 
 
 @pytest.mark.parametrize("name", ["1.jfif", "1.jpe", "1.MPO", "1", "1.jpg_large", "1.JPG~2", "1.txt"])
 def test_an_image_is_known_by_its_first_bytes_whatever_its_name(tmp_path: Path, name: str):
-    paint(tmp_path / "anna" / "1.png", 10)
+    photograph(tmp_path / "anna" / "1.png", 10)
     (tmp_path / "bela").mkdir()
     (tmp_path / "bela" / name).write_bytes(images.encode(torch.full((3, 9, 9), 20).byte(), "JPEG"))
     assert names(folder(tmp_path, size=8)) == ["anna", "bela"]
@@ -156,7 +136,7 @@ def test_what_is_left_out_is_counted_by_reason_also_from_the_cache(tmp_path, mon
     monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("SFUMATO_MEMORY", limit)
     root = tmp_path / "root"
-    paint(root / "anna" / "1.png", 10)
+    photograph(root / "anna" / "1.png", 10)
     pages = [Image.new("RGB", (9, 9), (level, 0, 0)) for level in (1, 2, 3)]
     pages[0].save(root / "anna" / "2.gif", save_all=True, append_images=pages[1:])
     (root / "bela").mkdir()
@@ -185,7 +165,7 @@ def test_what_is_left_out_is_counted_by_reason_also_from_the_cache(tmp_path, mon
 )
 def test_words_for_splits_are_known_in_any_case(tmp_path: Path, tops: tuple[str, ...], splits: set[str]):
     for level, top in enumerate(tops):
-        paint(tmp_path / top / ("x/._1.png" if top == "__MACOSX" else "cat/1.png"), level)
+        photograph(tmp_path / top / ("x/._1.png" if top == "__MACOSX" else "cat/1.png"), level)
     data = folder(tmp_path, size=8)
     assert set(data.splits) == splits
     assert data.label("class").names == ("cat",)
@@ -204,7 +184,7 @@ def test_words_for_splits_are_known_in_any_case(tmp_path: Path, tops: tuple[str,
 )
 def test_folders_with_two_readings_are_refused_with_a_question(tmp_path, files, message):
     for level, name in enumerate(files):
-        paint(tmp_path / f"{name}.png", level)
+        photograph(tmp_path / f"{name}.png", level)
     with pytest.raises(DataError, match=message):
         folder(tmp_path)
 
@@ -220,85 +200,30 @@ def test_a_folder_that_is_not_there_and_a_file_are_named(tmp_path: Path):
         folder(tmp_path / "file")
 
 
-@pytest.mark.parametrize("inside", [[], ["anna"], ["train/anna", "test"]])
-def test_a_folder_without_images_says_where_they_go(tmp_path: Path, inside: list[str]):
+@pytest.mark.parametrize("inside", [[], ["anna"], ["train/anna", "test"], ["1.png"]])
+def test_a_folder_without_images_of_a_class_says_where_they_go(tmp_path, inside, monkeypatch):
     root = tmp_path / "photos"
     root.mkdir()
     for name in inside:
-        (root / name).mkdir(parents=True)
+        photograph(root / name) if name == "1.png" else (root / name).mkdir(parents=True)
     with pytest.raises(DataError, match=r"photos: no images: put them .* per class, as photos/anna/1\.jpg"):
         folder(root)
-
-
-def test_the_folder_one_is_in_is_called_by_its_name_in_the_cure(tmp_path, monkeypatch):
-    (tmp_path / "photos").mkdir()
-    monkeypatch.chdir(tmp_path / "photos")
+    monkeypatch.chdir(root)
     with pytest.raises(DataError, match=r"as (\./)?(photos/)?anna/1\.jpg"):
         folder(".")
 
 
-def test_images_without_a_class_folder_are_no_images_of_a_class(tmp_path: Path):
-    paint(tmp_path / "1.png", 10)
-    with pytest.raises(DataError, match="no images: put them in a sub-folder per class"):
+def test_unreadable_files_stop_the_reading_and_are_told_and_left_out_where_that_is_wanted(tmp_path: Path):
+    for name, level in (("train/anna/1", 10), ("train/bela/2", 20), ("test/cleo/1", 30)):
+        photograph(tmp_path / f"{name}.png", level)
+    (tmp_path / "test" / "cleo" / "0.png").write_text("dear diary")
+    (tmp_path / "train" / "bela" / "1.png").write_bytes(b"")
+    with pytest.raises(ImageError, match=r"0\.png: not an image .*: remove the file, or pass"):
         folder(tmp_path)
-
-
-def test_a_file_that_is_no_image_stops_the_reading_and_is_named(tmp_path: Path):
-    paint(tmp_path / "anna" / "1.png", 10)
-    (tmp_path / "anna" / "2.png").write_text("dear diary")
-    with pytest.raises(ImageError, match=r"2\.png: not an image .*: remove the file, or pass"):
-        folder(tmp_path)
-
-
-def test_unreadable_files_are_told_and_left_out_where_that_is_wanted(tmp_path: Path):
-    for name, level in (("anna/1", 10), ("bela/2", 20), ("cleo/1", 30)):
-        paint(tmp_path / f"{name}.png", level)
-    (tmp_path / "anna" / "2.png").write_text("dear diary")
-    (tmp_path / "bela" / "1.png").write_bytes(b"")
     told: list[ImageError] = []
     data = folder(tmp_path, size=8, skip_unreadable=told.append)
-    assert list(zip(names(data), levels(data), strict=True)) == [("anna", 10), ("bela", 20), ("cleo", 30)]
-    assert [Path(str(error).split(":")[0]).relative_to(tmp_path).as_posix() for error in told] == [
-        "anna/2.png",
-        "bela/1.png",
-    ]
-
-
-def test_skipping_keeps_the_rest_in_their_splits(tmp_path: Path):
-    for split, level in (("train", 10), ("test", 20)):
-        paint(tmp_path / split / "anna" / "2.png", level)
-        (tmp_path / split / "anna" / "1.png").write_bytes(b"")
-    data = folder(tmp_path, size=8, skip_unreadable=lambda error: None)
-    assert levels(data.split("train")) == [10]
-    assert levels(data.split("test")) == [20]
-
-
-def test_nothing_but_unreadable_files_is_refused_even_when_they_are_skipped(tmp_path: Path):
-    (tmp_path / "anna").mkdir()
-    (tmp_path / "anna" / "1.png").write_bytes(b"")
-    with pytest.raises(DataError, match="none of the 1 files is an image that can be read"):
-        folder(tmp_path, skip_unreadable=lambda error: None)
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
-def test_a_pipe_with_an_image_suffix_is_passed_over(tmp_path: Path):
-    paint(tmp_path / "anna" / "1.png", 10)
-    os.mkfifo(tmp_path / "anna" / "2.png")
-    assert levels(folder(tmp_path, size=8)) == [10]
-
-
-# Helpers
-
-
-def paint(path: Path, level: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    images.write(path, torch.full((3, 12, 10), level, dtype=torch.uint8))
-
-
-def levels(data: LabelledImages) -> list[int]:
-    return [int(level) for level in data.images.float().mean((1, 2, 3)).round()]
-
-
-def names(data: LabelledImages) -> list[str]:
-    label = data.label("class")
-    return [label.names[code] for code in label.codes]
+    assert by_split(data, "class") == {"train": {"anna", "bela"}, "test": {"cleo"}}
+    assert sorted(levels(data)) == [10, 20, 30]
+    assert {Path(str(error).split(":")[0]).relative_to(tmp_path).as_posix() for error in told} == {
+        *("test/cleo/0.png", "train/bela/1.png")
+    }

@@ -2,19 +2,16 @@
 
 import pytest
 import torch
-from torch import Tensor
+from layouts import by_split, nearest_prototype
 
 from sfumato.data.worlds.glyphs import characters, glyphs
 from sfumato.errors import ConfigError
 
 
-def test_the_same_seed_gives_the_same_bytes():
-    assert glyphs(classes=12, drawers=3).digest == glyphs(classes=12, drawers=3).digest
-
-
-def test_another_seed_gives_other_characters():
-    images, others = glyphs(classes=12, drawers=3).images, glyphs(classes=12, drawers=3, seed=1).images
-    assert (images != others).flatten(1).any(1).all()
+def test_the_same_seed_gives_the_same_bytes_and_another_other_characters():
+    world, other = glyphs(classes=12, drawers=3), glyphs(classes=12, drawers=3, seed=1)
+    assert glyphs(classes=12, drawers=3).digest == world.digest
+    assert (world.images != other.images).flatten(1).any(1).all()
 
 
 def test_a_larger_world_begins_with_the_smaller_one():
@@ -33,14 +30,13 @@ def test_every_drawer_draws_every_character_once():
 
 
 def test_splits_hold_whole_characters_and_cover_the_world():
-    world = glyphs(classes=100, drawers=2)
-    classes = {name: set(world.split(name).classes("class").tolist()) for name in world.splits}
+    classes = by_split(glyphs(classes=100, drawers=2), "class")
     assert {name: len(members) for name, members in classes.items()} == {
         "train": 64,
         "validation": 16,
         "test": 20,
     }
-    assert set.union(*classes.values()) == set(range(100))
+    assert len(set.union(*classes.values())) == 100
 
 
 @pytest.mark.parametrize("size", [16, 28, 64, 256])
@@ -63,8 +59,8 @@ def test_a_character_has_one_to_four_strokes_and_fills_its_square():
 
 def test_pixels_tell_some_of_the_character_but_not_all():
     """Nearest mean of 5 images, 5 ways: chance is 0.20, and a network should have something to add."""
-    accuracy = nearest_prototype(glyphs(classes=100, drawers=10).images.view(100, 10, -1))
-    assert 0.5 < accuracy < 0.95
+    world = glyphs(classes=100, drawers=10)
+    assert 0.5 < nearest_prototype(world.images, world.label("class").codes) < 0.95
 
 
 def test_drawers_differ_in_hand():
@@ -88,17 +84,3 @@ def test_drawers_differ_in_hand():
 def test_numbers_that_cannot_work_are_refused(settings: dict[str, int], message: str):
     with pytest.raises(ConfigError, match=message):
         glyphs(**settings)
-
-
-def nearest_prototype(images: Tensor, *, way: int = 5, shot: int = 5, episodes: int = 200) -> float:
-    """Accuracy of the nearest class mean on raw pixels. (classes, images, D) uint8."""
-    generator = torch.Generator().manual_seed(0)
-    right = []
-    for _ in range(episodes):
-        classes = torch.randperm(len(images), generator=generator)[:way]
-        drawn = images[classes].float()
-        drawn = drawn[:, torch.randperm(drawn.shape[1], generator=generator)]
-        prototypes, queries = drawn[:, :shot].mean(1), drawn[:, shot:]
-        guesses = torch.cdist(queries.flatten(0, 1), prototypes).argmin(1).view(way, -1)
-        right.append((guesses == torch.arange(way)[:, None]).float().mean())
-    return float(torch.stack(right).mean())

@@ -65,25 +65,21 @@ def view_1(tmp_path: Path) -> Path:
 # What is read
 
 
-WHOLE: dict[str, tuple[Callable[[Path], None], str, set[str]]] = {
-    "caltech101": (write_caltech, "class", set(CALTECH)),  # without the background
-    "lfw": (write_lfw, "identity", set(PEOPLE)),
-}
-
-
-@pytest.mark.parametrize("source", WHOLE)
-def test_a_folder_is_a_class_and_a_class_is_in_one_of_three_splits(tmp_path: Path, source: str):
-    written, label, names = WHOLE[source]
+@pytest.mark.parametrize(("source", "label"), [("caltech101", "class"), ("lfw", "identity")])
+def test_a_folder_is_a_class_and_a_class_is_in_one_of_three_splits(tmp_path: Path, source: str, label: str):
+    written, names = {"caltech101": (write_caltech, CALTECH), "lfw": (write_lfw, PEOPLE)}[source]
     written(tmp_path)
     data = load(f"{source}:{tmp_path}", size=8)
-    assert set(data.label(label).names) == names
+    assert set(data.label(label).names) == set(names)  # without the background
     parts = by_split(data, label)
     assert set(parts) == {"train", "validation", "test"}
     assert sum(map(len, parts.values())) == len(names)
 
 
-def test_the_background_of_caltech_is_read_where_it_is_wanted(tmp_path: Path):
+def test_the_folder_of_the_classes_of_caltech_may_be_named_itself_and_its_background_asked_for(tmp_path):
     write_caltech(tmp_path)
+    for inner in ("", "101_ObjectCategories"):
+        assert len(caltech101(tmp_path / inner, size=8)) == 16
     assert "BACKGROUND_Google" in caltech101(tmp_path, size=8, background=True).label("class").names
 
 
@@ -94,12 +90,6 @@ def test_the_photographs_that_two_classes_of_caltech_share_are_in_one_split(tmp_
         photograph(tmp_path / "101_ObjectCategories" / f"wheel_{i}" / "image_0001.jpg")
     parts = by_split(caltech101(tmp_path, size=8), "class").values()
     assert all(("Faces" in names) == ("Faces_easy" in names) for names in parts)
-
-
-@pytest.mark.parametrize("inner", ["", "101_ObjectCategories"])
-def test_the_folder_of_the_classes_may_be_named_itself(tmp_path: Path, inner: str):
-    write_caltech(tmp_path)
-    assert len(caltech101(tmp_path / inner, size=8)) == 16
 
 
 @pytest.mark.parametrize("written", [write_lists, write_folders])
@@ -122,12 +112,16 @@ def test_funneled_photographs_are_read_too(tmp_path: Path, name: str):
     assert {name: names.count(name) for name in names} == PEOPLE
 
 
-def test_people_with_fewer_images_are_left_out(tmp_path: Path):
+def test_people_with_fewer_images_are_left_out_and_the_most_there_are_is_said(tmp_path: Path):
     write_lfw(tmp_path)
     data = load(f"lfw:{tmp_path}", size=8, least_images=3)
     assert set(values(data, "identity")) == {"Abel_Pacheco", "Akhmed_Zakayev", "Al_Gore", "Zico"}
     few = sum(number for number in PEOPLE.values() if number < 3)
     assert data.left_out["images of people with fewer than 3"] == few
+    with pytest.raises(DataError, match="nobody has 20 images, the most is 8: lower least_images"):
+        lfw(tmp_path, least_images=20)
+    with pytest.raises(ConfigError, match="least_images=0: at least 1"):
+        lfw(tmp_path, least_images=0)
 
 
 def test_with_the_lists_of_view_1_people_are_split_as_they_say(view_1: Path):
@@ -157,9 +151,6 @@ def test_what_is_missing_is_answered_with_what_is_there_and_the_archive(tmp_path
         load(f"{source}:{tmp_path}")
     with pytest.raises(DataError, match=r"gone: no .*found: no such folder"):
         load(f"{source}:{tmp_path / 'gone'}")
-
-
-def test_an_empty_folder_has_no_images(tmp_path: Path):
     (tmp_path / "101_ObjectCategories").mkdir()
     with pytest.raises(DataError, match="101_ObjectCategories: no images in sub-folders: put the content of"):
         caltech101(tmp_path)
@@ -219,14 +210,6 @@ def test_a_malformed_list_is_named_with_its_line(tmp_path: Path, text: bytes, me
     (tmp_path / "val.csv").write_bytes(text)
     with pytest.raises(DataError, match=message):
         miniimagenet(tmp_path)
-
-
-def test_nobody_with_enough_images_is_answered_with_the_most_there_are(tmp_path: Path):
-    write_lfw(tmp_path)
-    with pytest.raises(DataError, match="nobody has 20 images, the most is 8: lower least_images"):
-        lfw(tmp_path, least_images=20)
-    with pytest.raises(ConfigError, match="least_images=0: at least 1"):
-        lfw(tmp_path, least_images=0)
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from layouts import by_split, photograph
 
-from sfumato import images
 from sfumato.data import table
 from sfumato.data.labelled import Label, LabelledImages, label_of
 from sfumato.data.splitting import in_turns, split_for_task, stratify
 from sfumato.errors import DataError
 
 SPLITS = ("train", "validation", "test")
+EVERY_CLASS = {split: {"no", "yes"} for split in SPLITS}
 
 
 def photographs(smile: list[str], people: list[str], *, split_by: str | None = "smile") -> LabelledImages:
@@ -26,16 +27,17 @@ def of_60_people() -> LabelledImages:
     return photographs(["yes", "no", "no"] * 60, [f"person {row // 3}" for row in range(180)])
 
 
-def classes_in(data: LabelledImages, label: str) -> list[set[int]]:
-    return [set(data.split(name).label(label).codes.tolist()) for name in SPLITS]
+def assert_apart(data: LabelledImages) -> None:
+    """All 60 people are in a split, and nobody is in two."""
+    parts = by_split(data, "person").values()
+    assert sum(map(len, parts)) == len(set.union(*parts)) == 60
 
 
 @pytest.mark.parametrize("episodic", [False, True])
 def test_with_a_secret_beside_the_task_nobody_is_in_two_splits_and_every_class_is_in_all(episodic):
     data, words = split_for_task(of_60_people(), target="smile", sensitive="person", episodic=episodic)
-    parts = classes_in(data, "person")
-    assert sum(len(part) for part in parts) == len(set.union(*parts)) == 60
-    assert classes_in(data, "smile") == [{0, 1}] * 3
+    assert_apart(data)
+    assert by_split(data, "smile") == EVERY_CLASS
     assert words == (
         "splits: table:photos.csv names none, so 108 images are for training, 27 for validation and 45 for "
         "the test; nobody ('person') is in two of them"
@@ -51,50 +53,39 @@ def test_people_who_differ_in_the_task_are_spread_evenly():
         assert smiling == pytest.approx(0.2, abs=0.04)
 
 
-def test_a_classifier_without_a_secret_learns_every_class():
-    for sensitive in (None, "smile"):
-        data, words = split_for_task(of_60_people(), target="smile", sensitive=sensitive, episodic=False)
-        assert classes_in(data, "smile") == [{0, 1}] * 3
-        assert sorted(torch.cat(list(data.splits.values())).tolist()) == list(range(180))
+def test_a_classifier_without_a_secret_beside_the_task_learns_every_class():
+    data = of_60_people()
+    alias = replace(data, labels={**data.labels, "grin": data.label("smile")})
+    for sensitive in (None, "smile", "grin"):
+        split, words = split_for_task(alias, target="smile", sensitive=sensitive, episodic=False)
+        assert by_split(split, "smile") == EVERY_CLASS
+        assert sorted(torch.cat(list(split.splits.values())).tolist()) == list(range(180))
         assert words.endswith("each class of 'smile' is in all of them")
 
 
-def test_a_secret_that_is_the_task_under_another_name_splits_as_the_task_alone():
-    data = of_60_people()
-    alias = replace(data, labels={**data.labels, "grin": data.label("smile")})
-    split, words = split_for_task(alias, target="smile", sensitive="grin", episodic=False)
-    assert classes_in(split, "smile") == [{0, 1}] * 3
-    assert words.endswith("each class of 'smile' is in all of them")
-
-
-def test_episodes_without_a_secret_are_tested_on_classes_that_are_new():
+def test_episodes_without_a_secret_are_tested_on_classes_that_are_new_or_on_the_same_if_they_are_few():
     data, words = split_for_task(of_60_people(), target="person", sensitive="person", episodic=True)
-    parts = classes_in(data, "person")
-    assert sum(len(part) for part in parts) == len(set.union(*parts)) == 60
+    assert_apart(data)
     assert words.endswith("no class of 'person' is in two of them")
-
-
-def test_episodes_of_too_few_classes_for_new_ones_are_tested_on_the_same_classes():
     data, words = split_for_task(of_60_people(), target="smile", sensitive=None, episodic=True)
-    assert classes_in(data, "smile") == [{0, 1}] * 3
+    assert by_split(data, "smile") == EVERY_CLASS
     assert words.endswith(
         "each class of 'smile' is in all of them, since 2 classes are too few for a test of new ones"
     )
 
 
-def test_a_source_that_names_its_splits_keeps_them():
-    data = photographs(["yes", "no"], ["a", "b"], split_by=None)
-    assert split_for_task(data, target="smile", sensitive="person", episodic=False) == (data, "")
-
-
-def test_splits_that_were_asked_for_stay(tmp_path):
+def test_splits_that_were_asked_for_or_that_a_source_names_stay(tmp_path):
     for number in range(12):
-        images.write(tmp_path / f"{number}.png", torch.zeros(3, 8, 8, dtype=torch.uint8))
+        photograph(tmp_path / f"{number}.png")
     rows = [f"{number}.png,{'yes' if number % 3 else 'no'},{number // 2}" for number in range(12)]
     (tmp_path / "photos.csv").write_text("\n".join(["file,smile,person", *rows]))
     asked = table(tmp_path / "photos.csv", split_by="person")
     assert split_for_task(asked, target="smile", sensitive=None, episodic=False) == (asked, "")
     assert table(tmp_path / "photos.csv").split_by == "smile"
+    named = photographs(["yes", "no"], ["a", "b"], split_by=None)
+    assert split_for_task(named, target="smile", sensitive="person", episodic=False) == (named, "")
+    with pytest.raises(DataError, match="names its splits, and is to be split by 'person': leave out"):
+        split_for_task(named, target="smile", sensitive=None, episodic=False, split_by="person")
 
 
 def test_a_label_that_there_is_not_is_named():
@@ -116,17 +107,10 @@ def test_a_label_to_split_by_comes_before_the_secret_and_the_task():
         split, words = split_for_task(
             data, target="smile", sensitive=sensitive, episodic=False, split_by="person"
         )
-        parts = classes_in(split, "person")
-        assert sum(len(part) for part in parts) == len(set.union(*parts)) == 60
+        assert_apart(split)
         assert words.endswith("nobody ('person') is in two of them")
     _, words = split_for_task(data, target="smile", sensitive="person", episodic=False, split_by="smile")
     assert words.endswith("no class of 'smile' is in two of them")
-
-
-def test_splits_that_the_source_names_are_not_replaced_in_silence():
-    data = photographs(["yes", "no"], ["a", "b"], split_by=None)
-    with pytest.raises(DataError, match="names its splits, and is to be split by 'person': leave out"):
-        split_for_task(data, target="smile", sensitive=None, episodic=False, split_by="person")
 
 
 def test_a_class_that_is_missing_in_a_split_is_said_with_a_cure():
@@ -138,31 +122,25 @@ def test_a_class_that_is_missing_in_a_split_is_said_with_a_cure():
     )
 
 
-@pytest.mark.parametrize("folds", [2, 3, 4])
+@pytest.mark.parametrize("folds", [2, 3, 4, 7])
 def test_people_take_turns_as_test_people_and_are_in_one_split_of_each_fold(folds):
     made, words = in_turns(of_60_people(), target="smile", sensitive="person", folds=folds)
     assert len(made) == folds
     tests = [part.split("test").classes("person") for part in made]
     assert torch.cat(tests).sort().values.tolist() == list(range(60))
+    assert [*map(len, tests)] == sorted(
+        [60 // folds, -(-60 // folds)][fold < 60 % folds] for fold in range(folds)
+    )
     for part in made:
-        people = [part.split(name).classes("person") for name in ("train", "validation", "test")]
-        assert torch.cat(people).sort().values.tolist() == list(range(60))
-        for name in ("train", "validation", "test"):
+        assert_apart(part)
+        for name in SPLITS:
             smiles = part.split(name).label("smile").codes.double().mean().item()
             assert smiles == pytest.approx(1 / 3)
+    each = "8 or 9" if folds == 7 else 60 // folds
     assert words == (
-        f"folds: 60 people ('person') take {folds} turns as the people of the test, {60 // folds} at a time; "
+        f"folds: 60 people ('person') take {folds} turns as the people of the test, {each} at a time; "
         "nobody is in two splits of a fold"
     )
-
-
-def test_the_first_fold_has_the_fewest_test_people():
-    people = [len(part.split("test").classes("person")) for part in _turns(7)]
-    assert people == [8, 8, 8, 9, 9, 9, 9]
-
-
-def _turns(folds: int) -> list[LabelledImages]:
-    return in_turns(of_60_people(), target="smile", sensitive="person", folds=folds)[0]
 
 
 @pytest.mark.parametrize(

@@ -81,30 +81,18 @@ def test_images_above_the_bound_are_stored_and_those_within_it_are_held(photos, 
         assert type(folder(photos, size=8).images) is kind
 
 
-def test_stored_data_has_the_digest_of_held_data(photos: Path, held: LabelledImages, cache: Path):
-    assert folder(photos, size=8).digest == held.digest
-
-
-def test_a_second_reading_decodes_nothing(photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
-    first = folder(photos, size=8)
+def test_stored_data_and_its_splits_are_the_held_ones_and_no_second_reading_decodes(
+    photos, held, cache, monkeypatch
+):
+    kept = folder(photos, size=8)
+    assert kept.digest == held.digest
+    for name, rows in kept.splits.items():
+        part = kept.split(name)
+        assert part.digest == held.split(name).digest
+        assert part.images._source.data_ptr() == kept.images._source.data_ptr()
+        assert part.images._rows.nbytes == 8 * len(rows)  # all that a split costs
     monkeypatch.setattr(images, "read_first", None)
-    assert folder(photos, size=8).digest == first.digest
-
-
-@pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_a_split_of_stored_data_is_stored_and_the_same(photos, held, cache, split):
-    part = folder(photos, size=8).split(split)
-    assert type(part.images) is Stored
-    assert part.digest == held.split(split).digest
-
-
-def test_a_split_costs_eight_bytes_an_image(photos: Path, cache: Path):
-    whole = folder(photos, size=8)
-    for name, rows in whole.splits.items():
-        part = whole.split(name).images
-        assert isinstance(part, Stored)
-        assert part._source.data_ptr() == whole.images._source.data_ptr()  # type: ignore[attr-defined]
-        assert part._rows.nbytes == 8 * len(rows)
+    assert folder(photos, size=8).digest == held.digest
 
 
 INDEXES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -165,19 +153,21 @@ def test_stored_images_are_indexed_and_reckoned_with_as_a_tensor_is(held, kept, 
         assert found == known
 
 
-def test_a_selection_of_up_to_a_32nd_of_the_bound_is_a_plain_tensor(photos, cache, monkeypatch):
+def test_a_selection_of_up_to_a_32nd_of_the_bound_is_a_plain_tensor_and_parts_are_not(
+    photos, cache, monkeypatch
+):
+    pixels = folder(photos, size=8).images
+    assert {type(part) for part in (*pixels.split(7), *pixels.tensor_split(3))} == {Stored}
     monkeypatch.setenv("SFUMATO_MEMORY", str(32 * 3 * 8 * 8))
     pixels = folder(photos, size=8).images
     assert type(pixels[torch.arange(1)]) is Tensor
     assert type(pixels[torch.arange(2)]) is Stored
 
 
-def test_parts_are_gathered_when_they_are_used(photos: Path, cache: Path):
-    pixels = folder(photos, size=8).images
-    assert {type(part) for part in (*pixels.split(7), *pixels.tensor_split(3))} == {Stored}
-
-
-def test_rows_that_were_taken_are_a_copy(photos: Path, held: LabelledImages, cache: Path, monkeypatch):
+def test_a_write_into_rows_that_were_taken_or_a_view_stays_there(photos, held, cache, monkeypatch):
+    view = folder(photos, size=8).images.contiguous()
+    view[0] = 0
+    assert view[0].sum() == 0
     monkeypatch.setenv("SFUMATO_MEMORY", "7000")
     kept = folder(photos, size=8)
     kept.images[torch.tensor([0])].fill_(0)
@@ -192,13 +182,6 @@ def test_rows_that_were_taken_are_a_copy(photos: Path, held: LabelledImages, cac
 def test_a_write_that_would_be_lost_is_refused(photos: Path, cache: Path, write_into):
     with pytest.raises(DataError, match="on images in a file, which are read-only: clone the part"):
         write_into(folder(photos, size=8).images)
-
-
-def test_a_write_into_a_view_stays_in_this_process(photos: Path, held: LabelledImages, cache: Path):
-    view = folder(photos, size=8).images.contiguous()
-    view[0] = 0
-    assert view[0].sum() == 0
-    assert folder(photos, size=8).digest == held.digest
 
 
 def test_a_contact_sheet_and_a_written_table_are_the_same(photos, held, cache, tmp_path):
@@ -227,32 +210,20 @@ def test_every_source_of_files_can_be_stored(photos: Path, held: LabelledImages,
 # Files that are no images
 
 
-def test_files_that_are_no_images_are_told_of_at_every_reading(photos: Path, cache: Path):
+def test_files_that_are_no_images_are_told_of_at_every_reading_and_errors_that_leave_nothing(photos, cache):
     for name in ("person 0/1.png", "person 9/38.png"):
         (photos / name).write_text("no image")
+    with pytest.raises(ImageError, match="remove the file"):
+        folder(photos, size=8)
+    assert pixels_in(cache) == []
     told: list[list[str]] = [[], []]
     for each in told:
         kept = folder(photos, size=8, skip_unreadable=lambda error, each=each: each.append(str(error)))
         assert len(kept) == 38
     assert told[0] == told[1]
     assert [Path(line.split(":")[0]).name for line in told[0]] == ["1.png", "38.png"]
-
-
-def test_such_a_file_is_an_error_also_where_it_was_skipped_before(photos: Path, cache: Path):
-    (photos / "person 0" / "1.png").write_text("no image")
-    causes: list[str] = []
-    for _ in range(2):
-        folder(photos, size=8, skip_unreadable=lambda error: causes.append(error.cause))
-    assert len(set(causes)) == 1
     with pytest.raises(ImageError, match=r"1\.png: .*: remove the file, or pass skip_unreadable"):
         folder(photos, size=8)
-
-
-def test_an_error_leaves_nothing_in_the_cache(photos: Path, cache: Path):
-    (photos / "person 9" / "39.png").write_text("no image")
-    with pytest.raises(ImageError, match="remove the file"):
-        folder(photos, size=8)
-    assert pixels_in(cache) == []
 
 
 def test_a_folder_without_any_image_that_can_be_read_is_refused(tmp_path: Path, cache: Path):
@@ -266,27 +237,19 @@ def test_a_folder_without_any_image_that_can_be_read_is_refused(tmp_path: Path, 
 # What is known again
 
 
-def test_a_changed_file_is_noticed(photos: Path, cache: Path):
+def test_a_changed_file_is_noticed_and_one_of_the_same_length_by_its_time(photos: Path, cache: Path):
     before = folder(photos, size=8)
     path = photos / "person 3" / "12.png"
+    os.utime(path, ns=(0, 0))
+    folder(photos, size=8)
+    assert len(pixels_in(cache)) == 2
     photograph(path, 77)
     after = folder(photos, size=8)
     assert after.images[12].unique().tolist() == [77]
     assert before.images[12].unique().numel() > 1  # whoever has read them keeps them
 
 
-def test_a_file_of_the_same_length_is_noticed_by_its_time(photos: Path, cache: Path):
-    path = photos / "person 3" / "12.png"
-    folder(photos, size=8)
-    os.utime(path, ns=(0, 0))
-    folder(photos, size=8)
-    assert len(pixels_in(cache)) == 2
-
-
-SETTINGS = [{"size": 9}, {"channels": 1}]
-
-
-@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("settings", [{"size": 9}, {"channels": 1}])
 def test_other_settings_are_other_images(photos: Path, cache: Path, settings: dict[str, int]):
     folder(photos, size=8)
     kept = folder(photos, **({"size": 8} | settings)).images
@@ -305,7 +268,7 @@ def test_a_damaged_file_is_made_anew(photos: Path, held: LabelledImages, cache: 
 # Who can read it, and how it is freed
 
 
-def test_what_is_stored_can_be_read_by_its_owner_alone(photos: Path, cache: Path):
+def test_the_cache_is_that_of_the_user_and_its_owner_alone_can_read_it(photos, cache, monkeypatch, tmp_path):
     old = os.umask(0)
     try:
         cache.mkdir()
@@ -316,33 +279,23 @@ def test_what_is_stored_can_be_read_by_its_owner_alone(photos: Path, cache: Path
     (path,) = pixels_in(cache)
     assert (cache / "images").stat().st_mode & 0o777 == 0o700
     assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_the_cache_is_that_of_the_user_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.delenv("SFUMATO_CACHE", raising=False)
+    monkeypatch.delenv("SFUMATO_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    if sys.platform == "linux":
-        assert stored.place() == tmp_path / "sfumato" / "images"
+    assert sys.platform != "linux" or stored.place() == tmp_path / "sfumato" / "images"
 
 
-def test_what_is_in_the_cache_is_listed_and_cleared(photos: Path, cache: Path):
+def test_what_is_in_the_cache_is_listed_and_cleared_if_nobody_writes_it(photos: Path, cache: Path):
     assert stored.entries() == []
     kept = folder(photos, size=8)
     digest = kept.digest
-    (entry,) = stored.entries()
+    (entry,), (path,) = stored.entries(), pixels_in(cache)
     assert (entry.name, entry.shape) == (f"folder:{photos}", (40, 3, 8, 8))
     assert 40 * 3 * 8 * 8 < entry.bytes < 40 * 3 * 8 * 8 + 500
+    with claim(path), pytest.raises(BusyError, match="another process is writing it"):
+        stored.clear()
     assert stored.clear() == [entry]
     assert list((cache / "images").iterdir()) == []
     assert LabelledImages(kept.name, kept.images, kept.labels, kept.splits).digest == digest  # still readable
-
-
-def test_what_is_being_written_is_not_cleared(photos: Path, cache: Path):
-    folder(photos, size=8)
-    (path,) = pixels_in(cache)
-    with claim(path), pytest.raises(BusyError, match="another process is writing it"):
-        stored.clear()
-    assert path.exists()
 
 
 # Two processes, and one that is killed
@@ -365,25 +318,19 @@ def started(processes: Any, target: Callable[..., None], *arguments: object) -> 
     return process, ours
 
 
-def test_a_killed_writer_is_as_if_it_never_was(photos, held, cache, processes):
+@pytest.mark.parametrize("cleared", [False, True])
+def test_a_killed_writer_is_as_if_it_never_was_and_what_it_left_can_be_cleared(
+    photos, held, cache, processes, cleared
+):
     process, line = started(processes, reader, photos, 20)
     assert line.recv() == "halfway"
-    assert [entry.name for entry in stored.entries()] == [None]
     process.kill()
     process.join()
+    assert [entry.name for entry in (stored.clear() if cleared else stored.entries())] == [None]
     assert pixels_in(cache) == []
+    assert not cleared or list((cache / "images").iterdir()) == []
     assert folder(photos, size=8).digest == held.digest
     assert sorted(path.name for path in (cache / "images").rglob("*") if path.is_file()) == NAMES
-
-
-def test_what_a_killed_writer_left_can_be_cleared(photos: Path, cache: Path, processes: Any):
-    process, line = started(processes, reader, photos, 20)
-    assert line.recv() == "halfway"
-    process.kill()
-    process.join()
-    (entry,) = stored.clear()
-    assert entry.name is None
-    assert list((cache / "images").iterdir()) == []
 
 
 def test_of_two_processes_at_once_one_decodes_and_both_have_the_images(photos, held, cache, processes):
@@ -399,6 +346,11 @@ def test_of_two_processes_at_once_one_decodes_and_both_have_the_images(photos, h
 
 
 def test_a_folder_that_cannot_be_written_is_answered_with_the_cures(photos, cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(images, "read_first", None)  # it is known before anything is decoded
+    with monkeypatch.context() as patch:
+        patch.setattr(stored.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 7679}))
+        with pytest.raises(DataError, match=re.escape("cannot be kept there (No space left on device)")):
+            folder(photos, size=8)
     (tmp_path / "file").touch()
     monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path / "file"))
     with pytest.raises(
@@ -408,13 +360,8 @@ def test_a_folder_that_cannot_be_written_is_answered_with_the_cures(photos, cach
         "them in memory with SFUMATO_MEMORY=7680",
     ):
         folder(photos, size=8)
-
-
-def test_a_disk_that_is_too_small_is_known_before_anything_is_decoded(photos, cache, monkeypatch):
-    usage = type("Usage", (), {"free": 7679})
-    monkeypatch.setattr(stored.shutil, "disk_usage", lambda path: usage)
-    monkeypatch.setattr(images, "read_first", None)
-    with pytest.raises(DataError, match=re.escape("cannot be kept there (No space left on device)")):
+    monkeypatch.setenv("SFUMATO_MEMORY", "2G")
+    with pytest.raises(ConfigError, match="SFUMATO_MEMORY=2G: a whole number of bytes, such as 2147483648"):
         folder(photos, size=8)
 
 
@@ -425,33 +372,21 @@ def test_a_disk_that_fills_up_leaves_nothing(photos: Path, cache: Path, processe
     assert [path.name for path in (cache / "images").rglob("*") if path.is_file()] == ["pixels.lock"]
 
 
-def test_a_bound_that_is_no_number_is_refused(photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("SFUMATO_MEMORY", "2G")
-    with pytest.raises(ConfigError, match="SFUMATO_MEMORY=2G: a whole number of bytes, such as 2147483648"):
-        folder(photos, size=8)
-
-
 # Memory
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="anonymous memory is what Linux calls it")
 def test_reading_splitting_and_training_stay_within_the_bound(tmp_path: Path, processes: Any):
     """12,288 bytes an image: 6,000 take 74 MB, and a shuffled split of them 44 MB more."""
+    for number in range(10):
+        (tmp_path / "many" / f"{number}").mkdir(parents=True)
     for number in range(6000):
-        path = tmp_path / "many" / f"{number % 10}" / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    answers = []
-    for bound in (1 << 23, 1 << 30):
-        _, line = started(processes, trainer, tmp_path, bound)
-        answers.append(line.recv())
-    (*of_stored, small), (*of_held, large) = answers
+        (tmp_path / "many" / f"{number % 10}" / f"{number}.png").touch()
+    lines = [started(processes, trainer, tmp_path, bound)[1] for bound in (1 << 23, 1 << 30)]
+    (*of_stored, small), (*of_held, large) = (line.recv() for line in lines)
     assert of_stored == of_held
     assert small < 25_000_000
     assert large > 110_000_000
-
-
-# Helpers
 
 
 def pixels_in(cache: Path) -> list[Path]:

@@ -217,7 +217,6 @@ def test_a_split_costs_what_the_whole_costs(z, share):
 # Clipping of single rows.
 
 
-@settings(deadline=None)
 @given(rows=st.lists(any_row | tame_row, min_size=1, max_size=5), norm=st.floats(1e-3, 1e3))
 @example(rows=[[1e308, 1e308, 1e308]], norm=1.0)
 def test_no_row_is_longer_than_the_clipping_norm_not_even_by_rounding(rows, norm):
@@ -242,7 +241,6 @@ def test_a_row_within_the_norm_is_unchanged_a_longer_one_turned_nowhere_and_one_
         assert made[:2].tolist() == [[0, 0], [0, 0]]
 
 
-@settings(deadline=None)
 @given(rows=st.lists(any_row | tame_row, min_size=1, max_size=5), stability=st.floats(1e-9, 10))
 def test_every_normalised_row_is_shorter_than_1(rows, stability):
     normalised = normalise_rows(torch.tensor(rows, dtype=torch.float64), stability=stability)

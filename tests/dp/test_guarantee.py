@@ -77,7 +77,6 @@ def test_the_trade_off_of_pure_dp_lies_nowhere_below_that_of_its_gaussian_dp(eps
     assert (pure >= gaussian * (1 - 1e-9) - 1e-15).all()
 
 
-@settings(deadline=None)
 @given(st.floats(-20, 5).map(lambda exponent: 10**exponent))
 @example(1e-16)
 @example(1e-15)

@@ -15,7 +15,7 @@ import mutants
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from picture_files import encoded, jpeg_segment, png_chunk, png_file, png_header
 from PIL import Image, JpegImagePlugin, PngImagePlugin
@@ -31,7 +31,6 @@ LOSSLESS = [".png", ".bmp", ".webp"]
 # The convention
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-1, 2, width=32), min_size=1, max_size=20))
 def test_to_uint8_gives_the_nearest_level_and_clamps_and_to_float_none_of_it_away(values: list[float]):
     levels = torch.arange(256).to(torch.uint8)

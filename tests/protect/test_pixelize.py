@@ -4,7 +4,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.dp.mechanisms import seeded_noise
@@ -88,7 +88,6 @@ def test_spread_places_every_pixel_that_has_a_place_and_overfills_no_cell(
     assert (counts <= sorted(areas.flatten(), reverse=largest_first)).all()
 
 
-@settings(deadline=None)
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=5), pixels=st.integers(1, 14))
 def test_no_other_placement_has_a_larger_sum_of_squares_or_of_shares(sizes, pixels):
     areas = np.array([sizes])

@@ -81,10 +81,14 @@ def test_an_answer_comes_out_either_way_and_planted_faults_are_caught(known, cha
     assert reason in judged.reason
 
 
-def test_that_validation_still_rose_is_a_footnote():
+def test_that_validation_still_rose_by_more_than_half_a_point_over_its_last_quarter_is_a_footnote():
     assert judge(trained(validation=RISING)).rising
     assert judge(trained(validation=RISING)).word == "yes"
     assert not judge(trained()).rising
+    assert rises((0.5, 0.6, 0.7, 0.8))
+    flat = (0.5, 0.6, 0.7, 0.70, 0.69, 0.71, 0.70, 0.708)  # 0.700 to 0.704
+    said = [rises(curve) for curve in ((0.5, 0.8, 0.80, 0.804), flat, (0.5, 0.6, 0.7))]
+    assert said == [False, False, None]
 
 
 def test_a_sentence_about_several_settings_is_in_part_where_one_shows_it():
@@ -94,17 +98,14 @@ def test_a_sentence_about_several_settings_is_in_part_where_one_shows_it():
     assert judge(mixed, needs="every").word == "no"
 
 
-def test_records_that_do_not_say_what_the_regime_was_are_refused():
-    silent = [{key: value for key, value in row.items() if key != "network"} for row in trained()]
-    with pytest.raises(DataError, match="no row has network: the records do not show the network"):
-        judge(silent)
-
-
-def test_rows_that_are_left_out_without_a_reason_are_refused():
+def test_rows_that_are_left_out_without_a_reason_or_do_not_say_their_regime_are_refused():
     some = {"where": {"view": "denoised", "setting": 2.0}}
     with pytest.raises(DataError, match=r"6 rows have accuracy and are neither chosen nor left out.*setting"):
         judge(trained(), **some)
     assert judge(trained(), **some, left_out={"too coarse": {"setting": 10.0}}).word == "yes"
+    silent = [{key: value for key, value in row.items() if key != "network"} for row in trained()]
+    with pytest.raises(DataError, match="no row has network: the records do not show the network"):
+        judge(silent)
 
 
 def test_images_that_are_left_out_without_a_reason_are_refused():
@@ -189,30 +190,30 @@ def test_pairs_of_one_setting_are_no_seeds_of_their_own():
 
 
 def test_a_seed_that_lacks_settings_does_not_shift_the_mean():
+    def gap(*settings: dict[str, float]) -> float:
+        return claims.pool([Contrast("", 1, 0, each, 0.1) for each in settings], Compare()).gap
+
     small = {str(seed): 0.1 for seed in range(3)}
-    lacking = [Contrast("", 1, 0, each, 0.1) for each in (small, small, {"0": 0.5, "1": 0.5})]
-    assert claims.pool(lacking, Compare()).gap == pytest.approx(0.1)  # of the settings that all three have
-    lacking = [Contrast("", 1, 0, each, 0.1) for each in (small, {"0": 0.5, "1": 0.5}, {"0": 0.6, "1": 0.6})]
-    assert claims.pool(lacking, Compare()).gap == pytest.approx(0.4)  # of the two seeds that all have
-    apart = [Contrast("", 1, 0, {str(each): 0.1}, 0.1) for each in range(3)]
+    assert gap(small, small, {"0": 0.5, "1": 0.5}) == pytest.approx(
+        0.1
+    )  # of the settings that all three have
+    # Of the two seeds that all have.
+    assert gap(small, {"0": 0.5, "1": 0.5}, {"0": 0.6, "1": 0.6}) == pytest.approx(0.4)
     with pytest.raises(DataError, match="no seed is in half of the settings"):
-        claims.pool(apart, Compare())
+        gap(*({str(each): 0.1} for each in range(3)))
 
 
-def test_one_of_many_contrasts_comes_by_chance():
-    none = pooled(0.0, 0.1)
+def test_one_of_many_contrasts_comes_by_chance_as_those_of_one_data_set_may():
+    def word(*contrasts: Contrast) -> str:
+        return claims.decide(pooled(0.0, 0.1), [*contrasts], Compare(), "each")[0]
+
     few = [contrast(0.1), *[contrast(0.0, 0.1)] * 16]
-    assert claims.decide(none, few, Compare(), "each")[0] == "open"
-    assert claims.decide(none, [contrast(0.1)] * 3 + few[3:], Compare(), "each")[0] == "in part"
-
-
-def test_contrasts_of_one_data_set_may_all_say_the_same_by_one_chance():
-    none = pooled(0.0, 0.1)
+    assert word(*few) == "open"
+    assert word(*[contrast(0.1)] * 3, *few[3:]) == "in part"
     lfw = [replace(contrast(0.1), data="lfw")] * 3
     others = [replace(contrast(0.0, 0.1), data=name) for name in ("cmu", "faces")]
-    assert claims.decide(none, [*lfw, *others], Compare(), "each")[0] == "open"
-    shown = [*lfw, replace(lfw[0], data="cmu")]
-    assert claims.decide(none, [*shown, *others], Compare(), "each")[0] == "in part"
+    assert word(*lfw, *others) == "open"
+    assert word(*lfw, replace(lfw[0], data="cmu"), *others) == "in part"
 
 
 @pytest.mark.parametrize(("order", "word"), [("falling", "no"), ("rising", "yes"), ("peak inside", "no")])
@@ -263,16 +264,6 @@ def test_columns_are_keys_or_the_way_to_them_and_texts_are_patterns():
     assert not matches(row, {"name": "plain"})
 
 
-def test_training_is_said_to_rise_by_more_than_half_a_point_over_its_last_quarter():
-    assert rises((0.5, 0.6, 0.7, 0.8))
-    flat = (0.5, 0.6, 0.7, 0.70, 0.69, 0.71, 0.70, 0.708)  # 0.700 to 0.704
-    assert [rises(curve) for curve in ((0.5, 0.8, 0.80, 0.804), flat, (0.5, 0.6, 0.7))] == [
-        False,
-        False,
-        None,
-    ]
-
-
 # Ours
 
 
@@ -290,21 +281,25 @@ def test_what_the_records_alone_do_not_say_is_said():
 
 
 def test_the_first_page_is_short_and_says_what_the_papers_have():
-    papers = claims.load()
-    first = {
-        paper: [each.first for claim in known for each in claim.evidence if each.first]
-        for paper, (_, known) in papers.items()
-    }
-    assert all(first.values())
-    assert sum(map(len, first.values())) <= 25
-    assert all(each.theirs for of in first.values() for each in of)
+    first = [
+        [each.first for claim in known for each in claim.evidence if each.first]
+        for _, known in claims.load().values()
+    ]
+    assert all(first)
+    assert sum(map(len, first)) <= 25
+    assert all(each.theirs for of in first for each in of)
 
 
-def test_another_verdict_than_that_of_the_records_is_refused_with_both_words():
-    claim = ours("meta-clip", "An adaptive norm")
-    wrong = claim.evidence[0].model_copy(update={"verdict": "no"})
-    with pytest.raises(DataError, match=r"the records say 'yes'.*and the file 'no'.*studies/claims"):
-        claims.verdict(claim, wrong)
+def test_another_verdict_than_that_of_the_records_and_a_test_that_is_not_there_are_refused():
+    lost = {"test": "tests/studies/test_claims.py::test_" + "lost"}
+    words = r"the records say 'yes'.*and the file 'no'.*studies/claims"
+    for paper, says, change, message in (
+        ("meta-clip", "An adaptive norm", {"verdict": "no"}, words),
+        ("dpfe", "The entropy", lost, r"test_lost is not there"),
+    ):
+        claim = ours(paper, says)
+        with pytest.raises(DataError, match=message):
+            claims.verdict(claim, claim.evidence[0].model_copy(update=change))
 
 
 def test_each_command_is_of_a_script_that_is_there_or_says_its_commit_and_loses_nothing_after_a_hash():
@@ -316,13 +311,6 @@ def test_each_command_is_of_a_script_that_is_there_or_says_its_commit_and_loses_
     written = "".join(path.read_text(encoding="utf-8") for path in claims.FOLDER.glob("*.yaml"))
     assert re.findall(r"^ *command: (?![\"']).* #.*", written, re.MULTILINE) == []
     assert "python studies/reconstruction.py  # at commit 2f64c651" in made
-
-
-def test_a_test_that_is_named_must_be_there():
-    claim = ours("dpfe", "The entropy")
-    lost = claim.evidence[0].model_copy(update={"test": "tests/studies/test_claims.py::test_" + "lost"})
-    with pytest.raises(DataError, match=r"test_lost is not there"):
-        claims.verdict(claim, lost)
 
 
 @pytest.mark.parametrize(

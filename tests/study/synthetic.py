@@ -49,6 +49,7 @@ KINDS = {  # what leaves a device beside pictures, or is learned to leave it
 }
 HIDDEN = {**PIXELS, **KINDS}
 CHANCE = 0.02
+VERSIONS = {"sfumato": "0.1.0", "torch": "2.13.0", "python": "3.11.2"}
 LEFT_OUT = {"many"}
 
 
@@ -87,7 +88,7 @@ def study(*, log_rank: bool = False, reconstructions: Sequence[str] = (), **chan
         "seeds": [0],
         "training": {"encoder": "conv4", "learning_rate": 0.001, "patience": None},
         "adversary": {"steps": 1000, "known": 20, "probes": 10, "copies": 4},
-        "versions": {"sfumato": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
+        "versions": VERSIONS,
     }
     made |= changes
     if "meta" in made["learners"]:
@@ -111,9 +112,11 @@ def study(*, log_rank: bool = False, reconstructions: Sequence[str] = (), **chan
 
 def _of_left(made: dict[str, Any], spec: str) -> list[Cell]:
     """The cells that kept records have of adversaries who left: attacks, and the view that they had."""
-    left = [grid.ATTACKS[name] for name in made["attacks"] if grid.ATTACKS[name].method is None]
-    taken = [each for each in left if release_kind(spec) in VIEWS[each.view].releases and spec != "none"]
-    fitting = [each for each in taken if each.adaptive or release_kind(spec) in IMAGES]
+    left, kind = [grid.ATTACKS[name] for name in made["attacks"]], release_kind(spec)
+    taken = [
+        each for each in left if each.method is None and kind in VIEWS[each.view].releases and spec != "none"
+    ]
+    fitting = [each for each in taken if each.adaptive or kind in IMAGES]
     views = [("similarity", ("view", view)) for view in dict.fromkeys(each.view for each in fitting)]
     cells = [*(("attack", ("attack", each.name)) for each in fitting), *views]
     return [Cell(kind, spec, seed, (which,)) for kind, which in cells for seed in made["seeds"]]
@@ -141,10 +144,8 @@ def records(of: dict[str, Any]) -> list[dict[str, Any]]:
     """One record for every cell of a study whose protections are among HIDDEN."""
     places = dict.fromkeys((one["cell"]["protection"], one["cell"]["seed"]) for one in of["cells"])
     draws = {place: random.Random("{} {}".format(*place)) for place in places}
-    return [
-        _of(of, one["kind"], one["cell"], draws[one["cell"]["protection"], one["cell"]["seed"]])
-        for one in of["cells"]
-    ]
+    cells = ((one["kind"], one["cell"]) for one in of["cells"])
+    return [_of(of, kind, cell, draws[cell["protection"], cell["seed"]]) for kind, cell in cells]
 
 
 def typed(them: Iterable[dict[str, Any]]) -> list[Record]:
@@ -172,25 +173,17 @@ def _listed(kind: str, cell: dict[str, Any]) -> dict[str, Any]:
     return {"digest": f"{draw.getrandbits(64):016x}", "kind": kind, "cell": cell}
 
 
-def record(
-    kind: str, protection: str, result: dict[str, Any], *, seed: int = 0, **which: str
-) -> dict[str, Any]:
+def record(kind: str, protection: str, result: dict[str, Any], *, seed=0, **which: str) -> dict[str, Any]:
     """A record of any kind."""
     listed = _listed(kind, {"protection": protection, **which, "seed": seed})
-    return {
-        **listed,
-        "result": result,
-        "seconds": round(random.Random(listed["digest"]).uniform(1, 60), 1),
-        "versions": {"sfumato": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
-    }
+    seconds = round(random.Random(listed["digest"]).uniform(1, 60), 1)
+    return {**listed, "result": result, "seconds": seconds, "versions": VERSIONS}
 
 
 # Records of each kind, of given figures
 
 
-def accuracy(
-    protection: str, learner: str, value: float, *, seed: int = 0, half_width: float = 0.004, **more: Any
-):
+def accuracy(protection: str, learner: str, value: float, *, seed=0, half_width=0.004, **more: Any):
     """An accuracy record; its result holds `more`."""
     counted = {"episodes": 600, "trained_episodes": 300, "train_seconds": 40.1}
     result = {"accuracy": value, "half_width": half_width, **counted, **more}
@@ -220,28 +213,14 @@ def promise(epsilon: float | None = 8.996, **more: Any) -> dict[str, Any]:
     }
 
 
-def attack(
-    protection: str,
-    name: str,
-    value: float,
-    *,
-    seed: int = 0,
-    weaker: float = 0.7,
-    faces_found: float | None = None,
-    flat: bool | None = None,
-):
+def attack(protection: str, name: str, value: float, *, seed=0, weaker=0.7, faces_found=None, flat=None):
     """An attack record: the SVM finds `value`, "1-nn" `weaker` times as much; 500 people, each once.
 
     `flat` is whether their recogniser had stopped gaining; None where none was trained.
     """
     scores = [
-        {
-            "classifier": kind,
-            "top1": top1,
-            **{"low": 0.0, "high": 1.0, "hits": [top1] * 500},
-            "top5": min(1.0, round(2 * top1, 4)),
-            "top10": min(1.0, round(3 * top1, 4)),
-        }
+        {"classifier": kind, "top1": top1, "low": 0.0, "high": 1.0, "hits": [top1] * 500}
+        | {f"top{first}": min(1.0, round(times * top1, 4)) for first, times in ((5, 2), (10, 3))}
         for kind, top1 in (("svm", value), ("1-nn", round(weaker * value, 4)))
     ]
     result = {"scores": scores, "chance": CHANCE, "identities": 50, "gallery": 1000, "probes": 500}
@@ -255,19 +234,12 @@ def attack(
 
 def many(protection: str, named: dict[int, list[float]], *, seed: int = 0, **more: Any):
     """What so many releases tell: the shares of ten tries in which each person is named."""
-    points = [
-        {
-            "releases": size,
-            "named": shares,
-            "tries": [10] * len(shares),
-            "chosen": ["plda", "network"],
-            "by_adversary": {"plda": 0.2, "network": 0.1},
-            "accepted": 0.3,
-            "linked": shares,
-        }
-        for size, shares in named.items()
-    ]
     people = len(next(iter(named.values())))
+    point = {"tries": [10] * people, "chosen": ["plda", "network"], "accepted": 0.3}
+    point["by_adversary"] = {"plda": 0.2, "network": 0.1}
+    points = [
+        {"releases": size, "named": shares, "linked": shares, **point} for size, shares in named.items()
+    ]
     result = {"points": points, "panel": people // 2, "pictures": 30, "enough": {100: 3}, "able": people}
     return record("many", protection, {**result, **more}, seed=seed)
 
@@ -318,9 +290,7 @@ def log_rank(protection: str, lrp: float, accuracy: float | None, *, seed: int =
     return record("log-rank", protection, result, seed=seed)
 
 
-def reconstruction(
-    protection: str, attack: str, *, seed: int = 0, **measures: float | None
-) -> dict[str, Any]:
+def reconstruction(protection: str, attack: str, *, seed=0, **measures: float | None) -> dict[str, Any]:
     """A record of rebuilt images, of these measures."""
     result = {
         "measures": measures or {"ssim": 0.31, "psnr": 14.25, "mse": 0.0376},

@@ -39,14 +39,10 @@ ANSWERS = {
 }
 
 
-def test_the_questions_of_whoever_decides_are_answered_in_order():
-    said = {answer.question: answer.sentences for answer in RESULTS.advice.answers}
-    assert [*said] == [*ANSWERS]
-    assert said == ANSWERS
-
-
-def test_the_page_the_json_and_the_lines_say_the_same():
+def test_the_questions_of_whoever_decides_are_answered_in_order_on_the_page_as_json_and_as_lines():
     advice, page = RESULTS.advice, Page(report.render(RESULTS))
+    said = {answer.question: answer.sentences for answer in advice.answers}
+    assert ([*said], said) == ([*ANSWERS], ANSWERS)
     made = json.loads(json.dumps(report.as_json(RESULTS)))
     assert [answer["question"] for answer in made["answers"]] == [*ANSWERS]
     assert advice.lines[0] == made["headline"] == "recommended: blur:radius=3"
@@ -60,21 +56,14 @@ def test_the_page_the_json_and_the_lines_say_the_same():
     assert figures == (0.9, 0.05, True)
 
 
-@pytest.mark.parametrize("name", vocabulary.PROTECTIONS)
-def test_what_leaves_by_each_protection_is_said_to_whoever_knows_no_spec(name: str):
-    assert vocabulary.PROTECTIONS[name].leaves.endswith(".")
-
-
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
+def test_what_leaves_is_said_to_whoever_knows_no_spec_and_of_a_network_whose_it_is():
+    assert all(words.leaves.endswith(".") for words in vocabulary.PROTECTIONS.values())
+    for spec, end in (
         ("code:bits=16", "computes from it. This study trained the network, and kept its file."),
         ("code:artefact=mine.safetensors,bits=16", "which a trained network computes from it."),
-    ],
-)
-def test_of_a_network_it_is_said_whose_it_is(spec: str, words: str):
-    (sentence,) = what_leaves(spec)
-    assert sentence.endswith(words)
+    ):
+        (sentence,) = what_leaves(spec)
+        assert sentence.endswith(end)
 
 
 def test_where_the_figures_of_one_half_are_stated_those_of_all_are_explained():

@@ -26,18 +26,10 @@ SOUND |= {"repeats": True, "depends": 0.0, "own_type": False}
 SOUND |= dict.fromkeys(("bytes_of_image", "bytes_declared", "bytes_most"), 3072)
 
 
-def attack(share, people=50, each=10):
-    hits = [round(share * each)] * people
-    score = {"classifier": "plda", "top1": share, "low": share - 0.04, "high": share + 0.04, "hits": hits}
-    sizes = {"identities": people, "gallery": 500, "probes": people * each, "people": [each] * people}
-    return {"scores": [score], "chance": 1 / people, **sizes}
-
-
-def many(share):
-    point = {"named": [share] * 40, "linked": [share] * 40, "tries": [10] * 40, "accepted": share}
-    point |= {"chosen": ["plda", "plda"], "by_adversary": {"plda": share}}
-    points = [{"releases": count, **point} for count in (1, 10, 100)]
-    return {"points": points, "panel": 25, "pictures": 150, "enough": {"1": 50}, "able": 50}
+def attack(share):
+    score = {"classifier": "plda", "top1": share, "low": share - 0.04, "high": share + 0.04}
+    sizes = {"identities": 50, "gallery": 500, "probes": 500, "people": [10] * 50}
+    return {"scores": [{**score, "hits": [round(share * 10)] * 50}], "chance": 1 / 50, **sizes}
 
 
 def packed(path, *, control=0.9, named=0.4, digest="a", board_of="board", without=(), **changed):
@@ -50,10 +42,11 @@ def packed(path, *, control=0.9, named=0.4, digest="a", board_of="board", withou
     rows = []
     for spec in ("none", SPEC):
         clear = spec == "none"
+        curve = dict.fromkeys((1, 10, 100), [control if clear else named] * 50)
         results = [
             ("accuracy", {"learner": "classifier-clean"}, accuracy),
             *(("attack", {"attack": name}, attack(0.9 if clear else each)) for name, each in shares.items()),
-            ("many", {}, many(control if clear else named)),
+            ("many", {}, synthetic.many(spec, curve)["result"]),
             ("tells", {}, {"labels": {"glasses": told, "identity": told}}),
             ("proved", {}, {"release": "pixels", "bytes_per_image": 3072}),
             ("checks", {}, {**SOUND, "unchanged": 1.0} if clear else SOUND | changed),
@@ -86,7 +79,7 @@ def marks(*paths):
     return [mark for row in board.join(paths) if row.protection == SPEC for mark in row.marks]
 
 
-def test_a_row_has_the_figures_of_its_records(tmp_path):
+def test_a_row_has_the_figures_of_its_records_and_rows_stand_by_how_rarely_they_name(tmp_path):
     row = row_of(packed(tmp_path / "first.jsonl"))
     assert row.marks == ()
     tasks = {name: round(made.value, 9) for name, made in row.tasks.items()}
@@ -94,16 +87,14 @@ def test_a_row_has_the_figures_of_its_records(tmp_path):
     assert {count: round(made.value, 9) for count, made in row.named.items()} == {1: 0.4, 10: 0.4, 100: 0.4}
     assert (row.had.people, row.surest, row.strongest.top1.value) == (25, None, 0.6)
     assert (row.proof, row.bytes, row.milliseconds, row.seconds) == ("", 3072, 0.5, 16.0)
-
-
-def test_rows_of_several_files_stand_by_how_rarely_they_name_and_the_control_stands_last(tmp_path):
-    first = packed(tmp_path / "first.jsonl", named=0.7)
-    rows = board.join([first, packed(tmp_path / "second.jsonl", named=0.3, unchanged=0.5)])
-    assert [(row.protection, row.named[10].value) for row in rows] == [
-        (SPEC, pytest.approx(0.3)),
-        (SPEC, pytest.approx(0.7)),
-        ("none", pytest.approx(0.9)),
-    ]
+    more, less = (
+        packed(tmp_path / "second.jsonl", named=0.7),
+        packed(tmp_path / "third.jsonl", named=0.3, unchanged=0.5),
+    )
+    rows = [(row.protection, round(row.named[10].value, 9)) for row in board.join([more, less])]
+    assert rows == [(SPEC, 0.3), (SPEC, 0.7), ("none", 0.9)]
+    with pytest.raises(DataError, match="a run of the study 'demo', which is no board: run `sfumato study"):
+        board.join([packed(tmp_path / "demo.jsonl", board_of="demo")])
 
 
 @pytest.mark.parametrize(
@@ -135,11 +126,6 @@ def test_a_row_of_other_settings_or_another_control_is_marked(tmp_path):
     )
     (said,) = marks(first, packed(tmp_path / "edited.jsonl", control=0.7))
     assert said == "adversaries name 70.0% on unprotected images, and 90.0% in first.jsonl"
-
-
-def test_a_run_of_another_study_is_no_row(tmp_path):
-    with pytest.raises(DataError, match="a run of the study 'demo', which is no board: run `sfumato study"):
-        board.join([packed(tmp_path / "demo.jsonl", board_of="demo")])
 
 
 def test_the_table_prints_rows_and_marks(tmp_path):
@@ -191,14 +177,10 @@ class _Packs(Release):
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    settings = {
-        "data": {"source": "faces", "identities": 8, "images_per_identity": 4, "headwear": 3, "size": 16},
-        "task": {"target": "expression", "sensitive": "identity"},
-        "protections": [],
-    }
-    config = grid.parse(settings)
-    source = dict(config.data)
-    return Lab(config, data.load(source.pop("source"), **source), tmp_path_factory.mktemp("lab"), Progress())
+    drawn = {"identities": 8, "images_per_identity": 4, "headwear": 3, "size": 16}
+    task = {"target": "expression", "sensitive": "identity"}
+    config = grid.parse({"data": {"source": "faces", **drawn}, "task": task, "protections": []})
+    return Lab(config, data.load("faces", **drawn), tmp_path_factory.mktemp("lab"), Progress())
 
 
 @pytest.mark.parametrize(
@@ -230,7 +212,9 @@ def small(tmp_path):
     return path
 
 
-def test_a_folder_of_another_tool_is_a_protection(small, tmp_path):
+def test_a_folder_of_another_tool_is_a_protection_if_it_has_the_images_of_the_study(small, tmp_path):
+    with pytest.raises(ConfigError, match="6 of 6 images are missing, the first 000000: protect all"):
+        board.compare(grid.load(small), [str(tmp_path)])
     said = CliRunner().invoke(app, ["data", "write", str(small), str(tmp_path / "copy")])
     assert said.exit_code == 0, said.output
     released = tmp_path / "tool"
@@ -241,8 +225,3 @@ def test_a_folder_of_another_tool_is_a_protection(small, tmp_path):
     images = data.load(**config.data).images
     assert torch.equal(parse(specs[-1]).release(images, None).images(), images)
     assert board.compare(config, [str(released)]).specs == specs[::2]  # by the index that is there now
-
-
-def test_a_folder_without_an_image_of_the_study_is_refused(small, tmp_path):
-    with pytest.raises(ConfigError, match="6 of 6 images are missing, the first 000000: protect all"):
-        board.compare(grid.load(small), [str(tmp_path)])

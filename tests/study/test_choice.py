@@ -28,14 +28,7 @@ from sfumato.study.choose.results import Results
 
 @pytest.mark.parametrize(
     ("at_most", "candidates", "kept"),
-    [
-        (0.1, 50, True),
-        (0.10000000001, 40, True),
-        (0.1001, 50, False),
-        (0.15, 50, False),
-        (0.1, 51, False),
-        (0.02, 51, False),
-    ],
+    [(0.1, 50, True), (0.10000000001, 40, True), (0.1001, 50, False), (0.1, 51, False), (0.02, 51, False)],
 )
 def test_a_proof_keeps_the_bound_where_it_is_no_higher_and_among_no_more_people(at_most, candidates, kept):
     """The bound is 10%, and there are 50 people; adversaries name 30%, which only a proof outweighs."""
@@ -43,6 +36,7 @@ def test_a_proof_keeps_the_bound_where_it_is_no_higher_and_among_no_more_people(
     proof = proved_record("code:bits=2", {"candidates": candidates, "at_most": at_most})
     records = [*CLEAR, *found("code:bits=2", 0.8, 0.1, 0.3), *synthetic.typed([proof])]
     assert (Results(study, records).advice.setting is not None) is kept
+    assert Results(study, []).settings[1].upper_end(0.05) == 1.0  # nobody looked
 
 
 def test_of_several_proofs_that_fit_the_one_of_most_people_is_said():
@@ -50,9 +44,8 @@ def test_of_several_proofs_that_fit_the_one_of_most_people_is_said():
     namings = ({"candidates": count, "at_most": 4 / count} for count in (40, 50, 60))
     proof = proved_record("code:bits=2", *namings)
     proof["result"]["outputs"] = 4  # of records that do not have people apart, counting says no more
-    advice = Results(
-        study, [*CLEAR, *found("code:bits=2", 0.8, 0.02, 0.03), *synthetic.typed([proof])]
-    ).advice
+    records = [*CLEAR, *found("code:bits=2", 0.8, 0.02, 0.03), *synthetic.typed([proof])]
+    advice = Results(study, records).advice
     assert "names more than 8% of 50 equally likely people" in advice.answers[2].sentences[1]
 
 
@@ -88,12 +81,8 @@ def test_there_is_something_to_keep_from_a_third_of_what_guessing_leaves(value, 
     """Guessing five classes is right in 20%, so a third of the rest is 46.7%; and surely above guessing."""
     clean = [accuracy("none", "clean", value, half_width=half_width)]
     assert (nothing_to_keep(Results(small_study(), clean)) == []) is kept
-
-
-def test_without_a_clean_learner_guessing_is_what_is_useful():
-    study = small_study("blur:radius=3")
-    assert least_useful(Results(study, [])) == pytest.approx(0.2)
-    assert nothing_to_keep(Results(study, [])) == []
+    assert nothing_to_keep(Results(small_study(), [])) == []
+    assert least_useful(Results(small_study(), [])) == pytest.approx(0.2)
 
 
 # Halves, people, figures
@@ -143,27 +132,15 @@ def test_the_nearest_setting_is_the_useful_one_that_misses_its_bounds_by_least()
 
 
 @pytest.mark.parametrize(
-    ("other", "beaten"),
-    [
-        ((0.9, 0.3), False),
-        ((0.9, 0.29), True),
-        ((0.91, 0.3), True),
-        ((0.91, 0.31), False),
-        ((0.89, 0.2), False),
-    ],
+    ("value", "named", "beaten"),
+    [(0.9, 0.3, False), (0.9, 0.29, True), (0.91, 0.3, True), (0.91, 0.31, False), (0.89, 0.2, False)],
 )
-def test_a_setting_is_beaten_by_one_as_good_in_both_and_better_in_one(other, beaten):
+def test_a_complete_setting_is_beaten_by_one_as_good_in_both_and_better_in_one(value, named, beaten):
     study = small_study("blur:radius=1", "blur:radius=3")
-    records = [*found("blur:radius=1", 0.9, 0.1, 0.3), *found("blur:radius=3", other[0], 0.1, other[1])]
-    settings = Results(study, records).settings
-    assert settings[1].on_frontier is not beaten
-
-
-def test_a_setting_that_is_not_complete_beats_nobody_and_is_on_no_frontier():
-    study = small_study("blur:radius=1", "blur:radius=3")
-    records = [*found("blur:radius=1", 0.9, 0.1, 0.3), *found("blur:radius=3", 0.95, 0.1, 0.2)[:3]]
-    assert [each.on_frontier for each in Results(study, records).settings] == [False, True, False]
-    assert [each.complete for each in Results(study, records).settings] == [False, True, False]
+    first, other = found("blur:radius=1", 0.9, 0.1, 0.3), found("blur:radius=3", value, 0.1, named)
+    assert Results(study, [*first, *other]).settings[1].on_frontier is not beaten
+    less = Results(study, [*first, *other[:3]]).settings
+    assert [each.on_frontier for each in less] == [each.complete for each in less] == [False, True, False]
 
 
 def test_a_seed_that_chose_another_reading_changes_nothing_and_every_adversary_has_an_upper_end():
@@ -199,11 +176,6 @@ def test_a_classifier_that_only_one_seed_has_keeps_nothing_from_being_bounded():
     assert risk.upper_end(0.05 / 2) > risk.top1.value + 0.02
 
 
-def test_nobody_looked_is_no_upper_end():
-    (none,) = Results(small_study(), []).settings
-    assert none.upper_end(0.05) == 1.0
-
-
 def test_a_learner_that_knows_the_classes_counts_where_all_learners_do():
     answered = learned_by("answer", found("answer", 0.95, 0.02, 0.02))
     known = small_study("answer", learners=["classifier-clean", "classifier-protected"])
@@ -217,38 +189,29 @@ def test_a_learner_that_knows_the_classes_counts_where_all_learners_do():
     assert Results(both, plain).settings[1].learner == "protected"
 
 
-# Folds
-
-SEEDS, FOLDS = (Results(small_study(), []) for _ in range(2))
-FOLDS.folds = True
-
-
-def test_folds_of_images_are_one_share_of_all_of_them():
-    made = FOLDS.together([(0.5, 0.4, 0.6), (1.0, 0.9, 1.0)], [10, 30])
-    interval = binomtest(35, 40).proportion_ci(0.95, method="wilson")
-    assert made == Estimate(35 / 40, pytest.approx(interval.low), pytest.approx(interval.high), 1)
-
-
-def test_folds_of_means_have_the_interval_of_independent_ones():
+def test_folds_are_one_share_of_all_images_or_a_mean_of_independent_ones_and_seeds_keep_their_range():
     """The half-width of a mean of two: the root of both squares, over two; within 0 and 1."""
-    made = FOLDS.together([(0.5, 0.3, 0.6), (0.7, 0.6, 0.8)], [])
+    folds = Results(small_study(), [])
+    folds.folds = True
+    interval = binomtest(35, 40).proportion_ci(0.95, method="wilson")
+    made = folds.together([(0.5, 0.4, 0.6), (1.0, 0.9, 1.0)], [10, 30])
+    assert made == Estimate(35 / 40, pytest.approx(interval.low), pytest.approx(interval.high), 1)
+    made = folds.together([(0.5, 0.3, 0.6), (0.7, 0.6, 0.8)], [])
     half = math.hypot(0.2, 0.1) / 2
     assert made == Estimate(pytest.approx(0.6), pytest.approx(0.6 - half), pytest.approx(0.6 + half), 1)
-    wide = FOLDS.together([(0.0, 0.0, 0.9), (1.0, 0.1, 1.0)], [5, None])
+    wide = folds.together([(0.0, 0.0, 0.9), (1.0, 0.1, 1.0)], [5, None])
     assert (wide.low, wide.high) == (0, 1)
-
-
-def test_seeds_that_are_no_folds_keep_their_lowest_and_highest():
-    made = SEEDS.together([(0.5, 0.4, 0.6), (1.0, 0.9, 1.0)], [])
-    assert made == Estimate(0.75, 0.5, 1.0, 2)
-    assert SEEDS.together([(0.5, 0.4, 0.6)], []) == Estimate(0.5, 0.4, 0.6, 1)
+    seeds = Results(small_study(), [])
+    assert seeds.together([(0.5, 0.4, 0.6), (1.0, 0.9, 1.0)], []) == Estimate(0.75, 0.5, 1.0, 2)
+    assert seeds.together([(0.5, 0.4, 0.6)], []) == Estimate(0.5, 0.4, 0.6, 1)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
 def test_the_mean_over_seeds_lies_in_its_interval_whatever_is_rounded(shares: list[float]):
-    made = SEEDS.together([(share, 0.0, 1.0) for share in shares[:1] * 3 + shares], [])
+    seeds = Results(small_study(), [])
+    made = seeds.together([(share, 0.0, 1.0) for share in shares[:1] * 3 + shares], [])
     assert made.low <= made.value <= made.high
-    same = SEEDS.together([(shares[0], 0.0, 1.0)] * 3, [])
+    same = seeds.together([(shares[0], 0.0, 1.0)] * 3, [])
     assert same.low == same.value == same.high == shares[0]
 
 
@@ -266,9 +229,8 @@ def test_of_an_odd_number_of_images_the_first_half_has_one_more():
     study = {**small_study("blur:radius=3", seeds=[0, 1])}
     study["task"] = {**study["task"], "folds": 2}
     halves = [{"accuracy": value, "low": 0.0, "high": 1.0} for value in (1.0, 0.0)]
-    records = [
-        accuracy("blur:radius=3", "protected", 0.6, seed=seed, images=5, halves=halves) for seed in (0, 1)
-    ]
+    more = {"images": 5, "halves": halves}
+    records = [accuracy("blur:radius=3", "protected", 0.6, seed=seed, **more) for seed in (0, 1)]
     first, second = Results(study, records).halves["blur:radius=3", "protected"]
     for made, right, images in ((first, 6, 6), (second, 0, 4)):
         interval = binomtest(right, images).proportion_ci(0.95, method="wilson")

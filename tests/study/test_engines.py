@@ -24,16 +24,10 @@ from sfumato.study.records import CONTENT
 
 pytestmark = pytest.mark.xdist_group("ray")
 
+EPISODES = {"way": 2, "shot": 1, "queries": 2, "episodes": 10}
 SETTINGS = {
     "data": {"source": "faces", "identities": 12, "images_per_identity": 6, "headwear": 12, "size": 16},
-    "task": {
-        "target": "headwear",
-        "sensitive": "identity",
-        "way": 2,
-        "shot": 1,
-        "queries": 2,
-        "episodes": 10,
-    },
+    "task": {"target": "headwear", "sensitive": "identity", **EPISODES},
     "protections": ["pixelize:cell=4", "dp-pix:cell=4,epsilon=3"],
     "attacks": ["reidentify-static"],
     "measures": ["mse"],
@@ -63,9 +57,14 @@ def alone(tmp_path_factory):
     torch.set_num_threads(before)
 
 
-def test_two_processes_make_the_records_of_one(alone, tmp_path):
-    run.run(grid.parse(SETTINGS), tmp_path, engine=EngineConfig(workers=2))
-    assert results_of(tmp_path) == results_of(alone)
+def test_two_processes_or_two_runs_in_one_directory_make_the_records_of_one(alone, tmp_path):
+    config = grid.parse(SETTINGS)
+    run.run(config, tmp_path / "workers", engine=EngineConfig(workers=2))
+    other = threading.Thread(target=run.run, args=(config, tmp_path / "shared"))
+    other.start()
+    run.run(config, tmp_path / "shared")
+    other.join()
+    assert results_of(tmp_path / "workers") == results_of(tmp_path / "shared") == results_of(alone)
 
 
 def test_a_lost_process_ends_the_run_and_the_next_one_goes_on(alone, tmp_path):
@@ -85,22 +84,10 @@ def test_a_lost_process_ends_the_run_and_the_next_one_goes_on(alone, tmp_path):
     assert all(path.stat().st_mtime_ns == written for path, written in kept.items())
 
 
-def test_two_runs_in_one_directory_share_the_cells(alone, tmp_path):
-    config = grid.parse(SETTINGS)
-    other = threading.Thread(target=run.run, args=(config, tmp_path))
-    other.start()
-    run.run(config, tmp_path)
-    other.join()
-    assert results_of(tmp_path) == results_of(alone)
-
-
 def test_a_network_that_another_process_makes_is_not_made_twice(tmp_path):
     networks = labs.Models(tmp_path, "data")
-    path = tmp_path / f"few-shot-{digest_of({'results': labs.RESULTS, 'kind': 'few-shot', 'data': 'data'})}"
-    with (
-        claim(path.with_suffix(".safetensors")),
-        pytest.raises(BusyError, match="another process is writing"),
-    ):
+    name = f"few-shot-{digest_of({'results': labs.RESULTS, 'kind': 'few-shot', 'data': 'data'})}.safetensors"
+    with claim(tmp_path / name), pytest.raises(BusyError, match="another process is writing"):
         networks.once("few-shot", {}, lambda path: pytest.fail("made"), lambda path: None)
 
 

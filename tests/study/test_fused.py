@@ -48,10 +48,8 @@ def test_the_cell_of_all_together_makes_what_it_needs(alone: tuple[Lab, dict[str
     _, result = alone
     typed = results.Attack.model_validate(result)
     assert [score.classifier for score in typed.scores] == ["fusion"]
-    assert {name.partition(": ")[0] for chosen in result["members"] for name in chosen} <= {
-        "reidentify-adaptive",
-        "reidentify-values",
-    }
+    members = {name.partition(": ")[0] for chosen in result["members"] for name in chosen}
+    assert members <= {"reidentify-adaptive", "reidentify-values"}
     assert typed.scores[0].top1 > 0.9  # as of PLDA alone
 
 
@@ -70,26 +68,18 @@ def test_the_cells_of_attacks_read_what_it_made(alone, tmp_path, monkeypatch):
     assert attack.RECOGNISER.measure(made, cell_of("adaptive")) == expected["adaptive"]
 
 
-def test_it_is_the_same_whichever_cell_comes_first(alone: tuple[Lab, dict[str, Any]], tmp_path: Path):
-    made = study(tmp_path)
-    attack.VALUES.measure(made, cell_of("values"))
-    assert len(kept(tmp_path)) == 1
-    assert attack.FUSED.measure(made, cell_of("fused")) == alone[1]
-
-
-def test_while_another_process_makes_one_of_them_it_waits(tmp_path: Path):
-    made = study(tmp_path)
-    attack.VALUES.measure(made, cell_of("values"))
+def test_it_is_the_same_whichever_cell_comes_first_and_waits_while_another_process_makes_one(alone, tmp_path):
+    attack.VALUES.measure(study(tmp_path), cell_of("values"))
     (path,) = kept(tmp_path)
+    content = path.read_bytes()
     path.unlink()
     with claim(path), pytest.raises(BusyError):
         attack.FUSED.measure(study(tmp_path), cell_of("fused"))
-
-
-def test_where_nobody_fuses_nothing_is_kept(tmp_path: Path):
-    made = study(tmp_path, "reidentify-adaptive", "reidentify-values")
-    attack.VALUES.measure(made, cell_of("values"))
-    assert kept(tmp_path) == []
+    path.write_bytes(content)
+    assert attack.FUSED.measure(study(tmp_path), cell_of("fused")) == alone[1]
+    nobody = study(tmp_path / "nobody", "reidentify-adaptive", "reidentify-values")
+    attack.VALUES.measure(nobody, cell_of("values"))
+    assert kept(tmp_path / "nobody") == []  # where nobody fuses
 
 
 @pytest.mark.parametrize(("change", "repeated"), [({"known": 3}, True), ({"steps": 3}, True), ({}, False)])

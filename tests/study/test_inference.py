@@ -67,46 +67,43 @@ def test_of_one_bit_nobody_infers_what_the_task_has_nothing_to_do_with(results: 
     assert sum(score["hits"]) == pytest.approx(score["top1"] * 54)
 
 
-def test_photographs_of_one_person_are_no_independent_trials_of_what_they_share(tmp_path: Path):
-    settings = {**BADGE, "task": {**BADGE["task"], "sensitive": ["identity", "gender"]}}
-    settings["recommend"] = {"inference_at_most": {"gender": 0.9}}
-    settings["protections"] = []
-    result = inferred(Lab(grid.parse(settings), cartoons(), tmp_path, Progress()))["none"]
-    score = max(result["scores"], key=lambda score: score["top1"])
-    people = len(result["people"])
+def test_a_study_of_two_secrets_runs_to_a_report_and_photographs_of_one_person_are_no_independent_trials(
+    tmp_path: Path,
+):
+    settings = {**BADGE, "task": {**BADGE["task"], "sensitive": ["identity", "gender"]}, "pictures": 0}
+    settings |= {"recommend": {"inference_at_most": {"gender": 0.95}}, "protections": []}
+    directory = run.run(grid.parse(settings), tmp_path)
+    assert "Attribute inference" in report.write(directory).read_text(encoding="utf-8")
+    (result,) = [one.result for one in report.load(directory).records if one.kind == "inference"]
+    score, people = max(result.scores, key=lambda score: score.top1), len(result.people)
     # Not narrower than of as many trials as people by much: a person is right or wrong as a whole.
-    assert (
-        score["high"] - score["low"] > 0.5 * 2 * 1.96 * (score["top1"] * (1 - score["top1"]) / people) ** 0.5
-    )
+    deviation = (score.top1 * (1 - score.top1) / people) ** 0.5
+    assert score.high - score.low > 0.5 * 2 * 1.96 * deviation
 
 
 def test_a_list_of_secrets_is_the_person_and_attributes():
-    config = grid.parse(BADGE)
+    config, alone = grid.parse(BADGE), {**SETTINGS, "task": {**SETTINGS["task"], "sensitive": ["identity"]}}
     assert (config.task.sensitive, config.task.attributes) == ("identity", ("badge",))
     assert grid.parse(SETTINGS).task.attributes == ()
-    assert grid.parse({**SETTINGS, "task": {**SETTINGS["task"], "sensitive": ["identity"]}}) == grid.parse(
-        SETTINGS
-    )
+    assert grid.parse(alone) == grid.parse(SETTINGS)
 
 
 def test_what_a_study_of_one_secret_has_measured_is_read_again_with_two(tmp_path: Path):
-    one = Lab(
-        grid.parse({**BADGE, "task": SETTINGS["task"], "recommend": {}}), badged(), tmp_path, Progress()
-    )
-    two = Lab(grid.parse(BADGE), badged(), tmp_path, Progress())
-    digests = [{kinds.digest(lab, cell) for cell in kinds.cells(lab.config)} for lab in (one, two)]
+    alone = {"task": SETTINGS["task"], "recommend": {}}
+    labs = [Lab(grid.parse({**BADGE, **more}), badged(), tmp_path, Progress()) for more in (alone, {})]
+    digests = [{kinds.digest(lab, cell) for cell in kinds.cells(lab.config)} for lab in labs]
     assert digests[0] < digests[1]
     assert len(digests[1] - digests[0]) == 3  # an inference of each protection
+
+
+BOUND_OF_ANOTHER = {"recommend": {"inference_at_most": {"badge": 0.8, "gender": 0.8}}}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"recommend": {}}, r"sensitive: badge: say how often it may be inferred"),
-        (
-            {"recommend": {"inference_at_most": {"badge": 0.8, "gender": 0.8}}},
-            r"gender is not an attribute of the study: write sensitive: \[identity, gender\]",
-        ),
+        (BOUND_OF_ANOTHER, r"gender is not an attribute of the study: write sensitive: \[identity, gender\]"),
         ({"recommend": {"inference_at_most": {"badge": 1.5}}}, r"badge=1.5: .*less than or equal to 1"),
         ({"task": {**BADGE["task"], "sensitive": []}}, r"sensitive=\[\]: name a label"),
         ({"task": {**BADGE["task"], "sensitive": ["identity", "badge", "badge"]}}, "name each label once"),
@@ -118,17 +115,15 @@ def test_secrets_that_make_no_sense_are_refused(change: dict[str, Any], message:
         grid.parse({**BADGE, **change})
 
 
-def test_a_bound_that_guessing_breaks_is_refused_before_anything_is_measured(tmp_path: Path):
-    config = grid.parse({**BADGE, "recommend": {"inference_at_most": {"badge": 0.5}}})
+def test_a_bound_that_guessing_breaks_and_classes_of_no_training_image_are_refused_first(tmp_path: Path):
+    def check(**changes: Any) -> None:
+        run.check(Lab(grid.parse({**BADGE, **changes}), badged(), tmp_path, Progress()))
+
     with pytest.raises(ConfigError, match=r"badge: 0.5: to name the commonest class is right in 0.519"):
-        run.check(Lab(config, badged(), tmp_path, Progress()))
-
-
-def test_a_label_whose_classes_nobody_trains_on_is_no_attribute(tmp_path: Path):
-    settings = {**BADGE, "task": {**BADGE["task"], "sensitive": ["identity", "headwear"], "target": "age"}}
-    config = grid.parse({**settings, "recommend": {"inference_at_most": {"headwear": 0.9}}, "learners": []})
+        check(recommend={"inference_at_most": {"badge": 0.5}})
+    task = {**BADGE["task"], "sensitive": ["identity", "headwear"], "target": "age"}
     with pytest.raises(DataError, match="headwear: an attribute has two classes or more"):
-        run.check(Lab(config, badged(), tmp_path, Progress()))
+        check(task=task, recommend={"inference_at_most": {"headwear": 0.9}}, learners=[])
 
 
 # What a report shows of them
@@ -140,11 +135,3 @@ def test_the_report_has_a_table_of_inferences_and_marks_what_is_above_the_bound(
     assert rows[0] == ["setting", "gender at most 70.0%; guessing 50.0%"]
     assert [row[1].split(" 7")[0].startswith("▲") for row in rows[1:]] == [True, True, False]
     assert "how often an adversary finds out the identity or gender." in page.text
-
-
-def test_a_study_of_two_secrets_runs_from_a_file_to_a_report(tmp_path: Path):
-    settings = {**BADGE, "task": {**BADGE["task"], "sensitive": ["identity", "gender"]}, "pictures": 0}
-    settings |= {"recommend": {"inference_at_most": {"gender": 0.95}}}
-    directory = run.run(grid.parse(settings), tmp_path)
-    page = report.write(directory).read_text(encoding="utf-8")
-    assert "Attribute inference" in page

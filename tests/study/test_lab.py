@@ -17,7 +17,7 @@ from sfumato import artefacts
 from sfumato.base import hardware
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.errors import SpecError
-from sfumato.learn import few_shot, meta
+from sfumato.learn import few_shot, meta, method
 from sfumato.networks.code import make_code_network
 from sfumato.protect import Release, parse
 from sfumato.protect.answer import AnswerRelease
@@ -72,27 +72,25 @@ def pictures(*values: int, side: int = 4) -> Tensor:
     return torch.tensor(values, dtype=torch.uint8)[:, None, None, None].expand(-1, 3, side, side).clone()
 
 
-def test_images_that_were_released_before_are_not_released_again():
+def test_images_that_were_released_before_are_not_released_again_nor_codes_and_answers():
     once = Inverted()
     remembering = Remembering(once)
+    assert len(remembering.release(pictures(), NOISE).values) == 0
     remembering.release(pictures(1, 2, 3), NOISE)
     remembering.release(pictures(3, 4, 1, 4), NOISE)
-    assert once.seen == [3, 1]
-
-
-def test_codes_and_answers_are_remembered_as_pixels_are():
+    assert [seen for seen in once.seen if seen] == [3, 1]
+    with pytest.raises(SpecError, match="too small"):
+        remembering.release(pictures(1, side=2), NOISE)
     for release in (
         BitsRelease(torch.tensor([[True, False], [False, False], [True, True]]), "code:artefact=a"),
         AnswerRelease(torch.tensor([2, 0, 1]), "answer:artefact=a", ("a", "b", "c")),
     ):
-        once = Fixed(release)
-        remembering = Remembering(once)
+        fixed = Fixed(release)
+        remembering = Remembering(fixed)
         remembering.release(pictures(0, 1), NOISE)
         again = remembering.release(pictures(2, 1, 0), NOISE)
         assert torch.equal(again.values, release.values[[2, 1, 0]])
-        assert again.spec == release.spec
-        assert remembering.outputs == 4
-        assert once.seen == [2, 1]
+        assert (again.spec, remembering.outputs, fixed.seen) == (release.spec, 4, [2, 1])
 
 
 def test_the_releases_are_those_of_the_protection_in_the_order_of_the_images():
@@ -122,16 +120,13 @@ def test_what_a_noisy_code_encodes_is_remembered_and_its_noise_is_drawn_anew(tmp
     assert len(remembering.release(images, seeded_noise(3)).values) == 5
 
 
-def test_what_is_done_to_a_release_stays_there():
+def test_what_is_done_to_a_release_stays_there_and_what_does_not_fit_is_released_anew():
     remembering = Remembering(Inverted())
     remembering.release(pictures(7), NOISE).values.fill_(0)
     remembering.release(pictures(7), NOISE).shown.fill_(False)
     found = remembering.release(pictures(7), NOISE)
     assert found.values.max() == 248
     assert found.shown.any()
-
-
-def test_what_does_not_fit_is_released_anew():
     once = Inverted()
     one = 3 * 16 + 16  # values and mask of an image, in bytes
     remembering = Remembering(once, room=2 * one)
@@ -139,13 +134,6 @@ def test_what_does_not_fit_is_released_anew():
         found = remembering.release(pictures(1, 2, 3), NOISE)
         assert torch.equal(found.values, Inverted().release(pictures(1, 2, 3), NOISE).values)
     assert once.seen == [3, 1]
-
-
-def test_no_images_and_wrong_ones_are_the_protections_business():
-    remembering = Remembering(Inverted())
-    assert len(remembering.release(pictures(), NOISE).values) == 0
-    with pytest.raises(SpecError, match="too small"):
-        remembering.release(pictures(1, side=2), NOISE)
 
 
 def test_a_protection_without_artefact_is_left_as_it_is():
@@ -156,60 +144,49 @@ def test_a_protection_without_artefact_is_left_as_it_is():
 # Networks
 
 
-def model(folder: Path, name: str, *, spec: str, denoises: bool, seed: int) -> None:
-    """A few-shot artefact of such a card; its weight is its seed."""
-    config = {"denoiser_depth": 8 if denoises else None}
-    card = {"kind": "few-shot", "spec": spec, "config": config, "seed": seed}
-    artefacts.save(folder / "models" / f"few-shot-{name}.safetensors", {"seed": torch.tensor(seed)}, card)
-
-
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
-    model(tmp_path, "a", spec=TRAINED, denoises=False, seed=2)
-    model(tmp_path, "b", spec=TRAINED, denoises=False, seed=1)
-    model(tmp_path, "c", spec=TRAINED, denoises=True, seed=0)
-    model(tmp_path, "d", spec="none", denoises=False, seed=0)
+    """Few-shot artefacts; the weight of each is its seed."""
+    for name, spec, depth, seed in (
+        *(("a", TRAINED, None, 2), ("b", TRAINED, None, 1)),
+        *(("c", TRAINED, 8, 0), ("d", "none", None, 0)),
+    ):
+        card = {"kind": "few-shot", "spec": spec, "config": {"denoiser_depth": depth}, "seed": seed}
+        path = tmp_path / "models" / f"few-shot-{name}.safetensors"
+        artefacts.save(path, {"seed": torch.tensor(seed)}, card)
     return tmp_path
 
 
 @pytest.mark.parametrize(("learner", "seed"), [("protected", 1), ("denoised", 0)])
-def test_the_model_of_the_recommended_setting_and_the_first_seed_is_kept(study, learner, seed):
-    kept = keep_recommended(study, TRAINED, learner)
-    assert kept == study / "recommended.safetensors"
-    tensors, card = artefacts.load(kept, kind="few-shot")
-    assert (tensors["seed"], card["spec"]) == (seed, TRAINED)
-
-
-@pytest.mark.parametrize(
-    ("spec", "learner"), [(TRAINED, "clean"), (TRAINED, None), ("blur:radius=3", "protected")]
-)
-def test_where_none_was_trained_for_a_setting_an_earlier_one_does_not_stay(study, spec, learner):
-    keep_recommended(study, TRAINED, "protected")
-    assert keep_recommended(study, spec, learner) is None
-    assert not (study / "recommended.safetensors").exists()
+def test_the_model_of_the_recommended_setting_and_the_first_seed_is_kept_and_none_of_an_earlier_one(
+    study, learner, seed
+):
+    for spec, other in ((TRAINED, "clean"), (TRAINED, None), ("blur:radius=3", "protected")):
+        kept = keep_recommended(study, TRAINED, learner)
+        assert kept == study / "recommended.safetensors"
+        tensors, card = artefacts.load(kept, kind="few-shot")
+        assert (tensors["seed"], card["spec"]) == (seed, TRAINED)
+        assert keep_recommended(study, spec, other) is None
+        assert not kept.exists()
 
 
 def test_the_networks_used_last_stay_in_memory_and_what_is_large_does_not(tmp_path: Path):
     models, read = Models(tmp_path, "data"), []
 
     def use(number: int, *, keep: bool = True) -> None:
-        assert (
-            models.once(
-                *("k", {"n": number}, Path.touch), lambda path: read.append(number) or number, keep=keep
-            )
-            == number
-        )
+        def load(path: Path) -> int:
+            read.append(number)
+            return number
 
-    for number in range(17):
+        assert models.once("k", {"n": number}, Path.touch, load, keep=keep) == number
+
+    for number in (*range(17), 16, 1):  # what was read right now, and the last that stays
         use(number)
-    use(16)  # it was read right now
-    use(1)
     assert read == list(range(17))
     use(0)  # the one that was used longest ago
-    assert read[17:] == [0]
     use(99, keep=False)
     use(99, keep=False)
-    assert read[18:] == [99, 99]
+    assert read[17:] == [0, 99, 99]
 
 
 # The device
@@ -255,12 +232,8 @@ def test_the_networks_of_adversaries_are_on_the_device_made_or_read_again(tmp_pa
 
     monkeypatch.setattr(nn.Module, "to", recorded)
     codes = {"start": "random", "way": 3, "shot": 2, "queries": 2, "epochs": 1, "episodes_per_epoch": 2}
-    settings = {
-        **SETTINGS,
-        "protections": ["code:numbers=4"],
-        "codes": codes,
-        "inversion": {"steps": 2, "batch": 4},
-    }
+    settings = {**SETTINGS, "protections": ["code:numbers=4"], "codes": codes}
+    settings["inversion"] = {"steps": 2, "batch": 4}
     for _ in ("made", "read"):
         there.clear()
         lab = Lab(grid.parse(settings), cartoons(), tmp_path, Progress())
@@ -275,13 +248,7 @@ def test_the_precision_is_that_of_the_device_which_trains(monkeypatch: pytest.Mo
     card = torch.device("cuda")
     for device, expected in ((None, "float32"), (torch.device("cpu"), "float32"), (card, "bfloat16")):
         assert hardware.resolve("auto", device) == expected
-    small = meta.MetaConfig(precision="auto")
-    from sfumato.learn.meta import make_untrained
-    from sfumato.learn.method import training_card
-
-    assert make_untrained(small, (1, 28, 28), device=card).mixed
-    assert not make_untrained(small, (1, 28, 28)).mixed
-    config = few_shot.FewShotConfig()
+    small, config = meta.MetaConfig(precision="auto"), few_shot.FewShotConfig()
     for device, expected in ((card, "bfloat16"), (None, "float32")):
-        made = training_card(cartoons(), config, seed=0, device=device)
-        assert made["precision"] == expected
+        assert meta.make_untrained(small, (1, 28, 28), device=device).mixed == (expected == "bfloat16")
+        assert method.training_card(cartoons(), config, seed=0, device=device)["precision"] == expected

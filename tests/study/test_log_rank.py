@@ -50,21 +50,14 @@ def test_a_code_has_a_rank_and_no_accuracy_of_its_own(directory: Path):
     assert code.accuracy is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_ranks_need_people_with_photographs_and_a_misspelt_variant_is_named_when_the_study_is_read():
+    for changes, message in (
         ({"task": {"target": "expression"}}, "log_rank: sensitive=None, known=3: name the label"),
         ({"adversary": {"known": 1}}, "log_rank: sensitive=identity, known=1: .* at least 2 photographs"),
-    ],
-)
-def test_ranks_need_people_with_photographs(changes: dict[str, Any], message: str):
-    with pytest.raises(ConfigError, match=message):
-        study(**changes)
-
-
-def test_a_misspelt_variant_of_a_feature_is_named_when_the_study_is_read():
-    with pytest.raises(SpecError, match="feature: variant=dfpe: did you mean 'dpfe'"):
-        study(protections=["feature:variant=dfpe,noise=0"])
+        ({"protections": ["feature:variant=dfpe,noise=0"]}, "feature: variant=dfpe: did you mean 'dpfe'"),
+    ):
+        with pytest.raises((ConfigError, SpecError), match=message):
+            study(**changes)
 
 
 def test_each_feature_is_a_curve_along_its_noise_over_the_seeds():

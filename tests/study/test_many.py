@@ -1,5 +1,6 @@
 """What many releases of one person tell: measured, over seeds, and as what a recommendation must keep."""
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from sfumato.study.cells import Cell
 from sfumato.study.choose.figures import Estimate
 from sfumato.study.choose.recommend import Recommendation
 from sfumato.study.choose.results import Results
+from sfumato.study.lab.lab import Lab
 from sfumato.study.measure import many, results
 from sfumato.study.records import Record
 from sfumato.study.report import sections
@@ -38,9 +40,7 @@ def study(*protections: str, **changes: Any) -> dict[str, Any]:
     made = small_study(*protections, **{"recommend": ASKED, **changes})
     cells = [
         {"kind": kind, "cell": {"protection": spec, "seed": seed}, "digest": "ab"}
-        for spec in protections
-        for seed in made["seeds"]
-        for kind in ("many", "proved")
+        for spec, seed, kind in itertools.product(protections, made["seeds"], ("many", "proved"))
     ]
     return {**made, "cells": made["cells"] + cells}
 
@@ -48,11 +48,12 @@ def study(*protections: str, **changes: Any) -> dict[str, Any]:
 # Measured
 
 
-def test_noisy_releases_tell_more_the_more_there_are(tmp_path: Path):
-    made = lab(tmp_path, portraits(80, 24))
-    result = results.Many.model_validate(
-        many.MANY.measure(made, Cell("many", "dp-pix:cell=4,epsilon=0.5", 0))
-    )
+def measured(made: Lab, spec: str) -> results.Many:
+    return results.Many.model_validate(many.MANY.measure(made, Cell("many", spec, 0)))
+
+
+def test_noisy_releases_tell_more_the_more_there_are_and_black_images_name_nobody(tmp_path: Path):
+    result = measured(lab(tmp_path, portraits(80, 24)), "dp-pix:cell=4,epsilon=0.5")
     shares = [sum(point.named) / len(point.named) for point in result.points]
     assert [point.releases for point in result.points] == [1, 3, 10]
     assert shares == sorted(shares)
@@ -61,15 +62,12 @@ def test_noisy_releases_tell_more_the_more_there_are(tmp_path: Path):
     assert (result.known, result.others) == (12, 40)
     bits = [sum(point.bits) / len(point.bits) for point in result.points]
     assert 0 < bits[0] < bits[1] < bits[2] <= np.log2(20)
-
-
-def test_black_images_name_nobody(tmp_path: Path):
-    result = results.Many.model_validate(many.MANY.measure(lab(tmp_path), Cell("many", "block:share=1", 0)))
-    for point in result.points:
-        assert [*point.named, *point.linked] == pytest.approx([1 / result.panel] * 40, abs=1e-4)
+    black = measured(lab(tmp_path), "block:share=1")
+    for point in black.points:
+        assert [*point.named, *point.linked] == pytest.approx([1 / black.panel] * 40, abs=1e-4)
         assert point.accepted == 0
         assert point.bits == pytest.approx([0] * 20)
-        assert sum(point.surest) / sum(point.surest_of) == pytest.approx(1 / result.panel, abs=1e-3)
+        assert sum(point.surest) / sum(point.surest_of) == pytest.approx(1 / black.panel, abs=1e-3)
 
 
 def test_numbers_that_few_have_pictures_for_are_measured_on_them_and_by_further_pictures(tmp_path: Path):
@@ -78,7 +76,7 @@ def test_numbers_that_few_have_pictures_for_are_measured_on_them_and_by_further_
     few = torch.isin(torch.arange(len(loaded)), test) & (torch.arange(len(loaded)) % 2 == 0)
     splits = {**loaded.splits, "test": test[few[test]], "further": test[~few[test]]}
     made = lab(tmp_path, replace(loaded, splits=splits))
-    result = results.Many.model_validate(many.MANY.measure(made, Cell("many", "pixelize:cell=4", 0)))
+    result = measured(made, "pixelize:cell=4")
     assert result.pictures == 12  # of the test
     held = [(point.releases, point.panel, point.known) for point in result.points]
     assert held == [(1, None, None), (3, None, None), (10, 20, 12)]
@@ -99,12 +97,6 @@ def test_numbers_of_releases_that_fewer_people_have_state_the_guessing_among_the
     assert (one.had.people, ten.had.people, ten.had.known) == (40, 4, 9)
 
 
-def test_a_study_names_a_number_of_releases_that_is_measured():
-    assert grid.Bounds().releases == 100
-    with pytest.raises(ConfigError, match="releases=50: naming is measured from 1, 3, 10, 30, 100: choose"):
-        grid.Bounds(releases=50)
-
-
 # Over people and seeds
 
 
@@ -112,9 +104,8 @@ def test_the_interval_is_that_of_resampling_people():
     rates = [0.1, 0.3, 0.0, 0.2, 0.9, 0.4, 0.1, 0.2] * 5
     measured = Results(study(BLUR), [curve(BLUR, {1: rates})]).curves[BLUR].points[0]
     draws = np.random.default_rng(0).choice(rates, (4000, len(rates))).mean(1)
-    assert (measured.named.low, measured.named.high) == pytest.approx(
-        np.quantile(draws, (0.025, 0.975)), abs=0.02
-    )
+    ends = pytest.approx(np.quantile(draws, (0.025, 0.975)), abs=0.02)
+    assert (measured.named.low, measured.named.high) == ends
     assert measured.chance == 1 / 20
     assert (measured.bits, measured.surest, measured.had.known) == (None, None, None)  # of an older record
 
@@ -164,10 +155,10 @@ def test_what_is_sent_is_recommended_if_many_releases_name_few():
     assert advice.headline == f"recommended: {BLUR}"
     assert not advice.by_table
     (words,) = [line for line in advice.sentences if line.startswith("Adversaries name")]
-    assert words.startswith(
-        "Adversaries name 5.0% from 1, 5.0% from 10 and 5.0% from 100 releases of a person among 40 people, "
-        "100 releases ("
+    shares = (
+        "5.0% from 1, 5.0% from 10 and 5.0% from 100 releases of a person among 40 people, 100 releases ("
     )
+    assert words.startswith(f"Adversaries name {shares}")
     assert "guessing 2.5%)." in words
 
 
@@ -178,32 +169,28 @@ def test_what_names_many_after_many_releases_is_not_recommended():
     assert any("70.0% from 100 releases" in line for line in advice.sentences)
 
 
-def test_a_code_that_names_many_is_recommended_if_it_is_looked_up():
+def test_a_code_that_names_many_is_recommended_if_it_is_looked_up_and_has_few_enough_bits():
     advice = advice_of(CODE, curve(CODE, {1: RARELY, 100: OFTEN}), outputs=2**16)
     assert advice.headline == f"recommended: {CODE}, looked up in an answer table"
     assert advice.by_table
     assert any("naming stays guessing, by construction" in line for line in advice.sentences)
-
-
-def test_a_code_of_more_bits_has_no_table():
     assert advice_of(CODE, curve(CODE, {1: RARELY, 100: OFTEN}), outputs=2**17).setting is None
 
 
-def test_too_few_pictures_show_nothing_of_more_releases_and_that_is_said():
+def test_too_few_pictures_show_nothing_of_more_releases_and_that_or_what_was_stopped_is_said():
     advice = advice_of(BLUR, curve(BLUR, {1: RARELY, 10: RARELY}))
     assert advice.setting is None
-    assert any(
+    few = (
         "From 100 it could not be measured: 3 of 80 people have enough pictures. Add pictures of the same "
-        "people, or ask for --releases 10." in line
-        for line in advice.sentences
+        "people, or ask for --releases 10."
     )
-
-
-def test_what_was_stopped_says_so():
+    assert any(few in line for line in advice.sentences)
     advice = advice_of(CODE, curve(CODE, {1: RARELY, 10: OFTEN}, stopped=True), outputs=2**16)
-    assert any(
-        "More releases were not looked at, since these name too many." in line for line in advice.sentences
-    )
+    stopped = "More releases were not looked at, since these name too many."
+    assert any(stopped in line for line in advice.sentences)
+    with pytest.raises(ConfigError, match="releases=50: naming is measured from 1, 3, 10, 30, 100: choose"):
+        grid.Bounds(releases=50)
+    assert grid.Bounds().releases == 100
 
 
 def test_sequences_of_so_few_outputs_that_they_prove_it_need_no_pictures():

@@ -13,11 +13,6 @@ from sfumato.assess import pairs
 from sfumato.base.engines import EngineConfig
 from sfumato.device.jobs.folder import FolderConfig, protect_folder
 from sfumato.learn import adversarial_mask, classifier, few_shot, meta, private_feature
-from sfumato.learn.adversarial_mask import MaskConfig
-from sfumato.learn.classifier import ClassifierConfig
-from sfumato.learn.few_shot import FewShotConfig
-from sfumato.learn.meta import MetaConfig
-from sfumato.learn.private_feature import FeatureConfig
 from sfumato.protect import parse
 from sfumato.study import grid, records, report, run
 
@@ -33,7 +28,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(12 * 6):
         image = torch.randint(0, 256, (3, 16, 16), generator=draw).to(torch.uint8)
         images.write(home / "photos" / f"class-{number % 12}" / f"{number}.png", image)
-    config = MaskConfig(masker_width=2, levels=1, epochs=1, batch=16, **TINY)
+    config = adversarial_mask.MaskConfig(masker_width=2, levels=1, epochs=1, batch=16, **TINY)
     adversarial_mask.train(source(home), config, target="class").save(home / "m.safetensors")
     return home
 
@@ -57,35 +52,30 @@ def assert_nothing_tells(folder: Path, *further: str) -> None:
 
 
 def test_no_artefact_tells(home: Path, tmp_path: Path):
-    loaded, mask = source(home), parse(spec(home))
+    loaded, mask, called = source(home), parse(spec(home)), "mask:artefact=m.safetensors,keep=0.3"
     assert SECRET in loaded.name
     assert SECRET in mask.spec
+    paths = {name: tmp_path / f"{name}.safetensors" for name in ("few-shot", "classifier", "meta", "feature")}
     adversarial_mask.load(home / "m.safetensors").save(tmp_path / "mask.safetensors")
-    config = FewShotConfig(
-        **few_shot_settings(2, 1, 1, episodes_per_epoch=1, validation_episodes=2, denoiser_depth=None), **TINY
-    )
-    few_shot.train(loaded, mask, config).save(tmp_path / "few-shot.safetensors")
-    classified = ClassifierConfig(network="lenet", epochs=1, **TINY)
-    classifier.train(loaded, mask, classified, target="class").save(tmp_path / "classifier.safetensors")
-    learned = MetaConfig(network="strided", width=2, steps=1, tasks=1, way=2, queries=1)
-    meta.train(loaded, mask, learned).save(tmp_path / "meta.safetensors")
-    feature = FeatureConfig(
-        **{"widths": (2, 2, 8, 8, 8, 4, 4), "dimension": 2, "batch": 16, "pairs": 2, "attribute_epochs": 1},
-        **{"simple_epochs": 1, "private_epochs": 1},
-        **TINY,
+    episodes = few_shot_settings(2, 1, 1, episodes_per_epoch=1, validation_episodes=2, denoiser_depth=None)
+    few_shot.train(loaded, mask, few_shot.FewShotConfig(**episodes, **TINY)).save(paths["few-shot"])
+    classified = classifier.ClassifierConfig(network="lenet", epochs=1, **TINY)
+    classifier.train(loaded, mask, classified, target="class").save(paths["classifier"])
+    learned = meta.MetaConfig(network="strided", width=2, steps=1, tasks=1, way=2, queries=1)
+    meta.train(loaded, mask, learned).save(paths["meta"])
+    epochs = {"attribute_epochs": 1, "simple_epochs": 1, "private_epochs": 1}
+    feature = private_feature.FeatureConfig(
+        **epochs, widths=(2, 2, 8, 8, 8, 4, 4), dimension=2, batch=16, pairs=2, **TINY
     )
     classes = loaded.labels["class"]
     labels = {**loaded.labels, "identity": data.Label(classes.codes.roll(1), classes.names)}
     both = data.LabelledImages(loaded.name, loaded.images, labels)
-    private_feature.train(both, feature, targets=["class"], sensitive="identity").save(
-        tmp_path / "feature.safetensors"
-    )
+    made = private_feature.train(both, feature, targets=["class"], sensitive="identity")
+    made.save(paths["feature"])
     assert_nothing_tells(tmp_path)
     # And each is read again, where the mask is not.
-    few = few_shot.load(tmp_path / "few-shot.safetensors")
-    assert few.protection.spec == "mask:artefact=m.safetensors,keep=0.3"
-    assert classifier.load(tmp_path / "classifier.safetensors").card["made_of"] == mask.digest()  # type: ignore[attr-defined]
-    assert meta.load(tmp_path / "meta.safetensors").card["spec"] == "mask:artefact=m.safetensors,keep=0.3"
+    assert few_shot.load(paths["few-shot"]).protection.spec == meta.load(paths["meta"]).card["spec"] == called
+    assert classifier.load(paths["classifier"]).card["made_of"] == mask.digest()
 
 
 @pytest.mark.parametrize(
@@ -121,13 +111,9 @@ def test_no_release_tells(home: Path, tmp_path: Path, rename: bool):
     assert_nothing_tells(out)
 
 
-def test_no_table_of_pairs_tells(home: Path, tmp_path: Path):
+def test_no_export_and_no_table_of_pairs_tells(home: Path, tmp_path: Path):
     found = pairs.find(home / "photos", home / "photos")
     pairs.write_table(tmp_path / "pairs.csv", pairs.measure(found, [pairs.PIXELS[0]]))
-    assert_nothing_tells(tmp_path)
-
-
-def test_no_export_tells(home: Path, tmp_path: Path):
     pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
     pytest.importorskip("onnxscript", reason="the exporter of ONNX is not installed")
     from sfumato.export.export import export

@@ -11,7 +11,9 @@ import pytest
 import torch
 import yaml
 
+from sfumato import images
 from sfumato.artefacts import read_card
+from sfumato.study.records import read_run
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/own-parts.md"
 STUDY = {
@@ -48,18 +50,11 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own")
     source = folder / "eyes"
     source.mkdir()
-    (toml,) = blocks("text")
+    (toml,), (code,) = blocks("text"), blocks("python")
     (source / "pyproject.toml").write_text(toml)
-    (code,) = blocks("python")
     (source / "eyes.py").write_text(code)
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        *["--quiet", "--no-deps", "--no-build-isolation", "--no-index"],
-    ]
-    subprocess.run([*pip, "--target", str(folder / "packages"), str(source)], check=True)
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", folder / "packages"]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, source], check=True)
     return folder / "packages"
 
 
@@ -75,20 +70,17 @@ def run(packages: Path) -> Path:
     return folder / "runs/mine"
 
 
-def test_workers_measure_an_own_protection_by_an_own_adversary(run: Path):
-    from sfumato.study.records import read_run
-
+def test_workers_measure_an_own_protection_by_an_own_adversary_and_train_an_own_encoder(run: Path):
     (_, study), *records = read_run(run)
     assert study["protections"] == ["none", "stripes:width=1", "stripes:width=2"]
     cells = [record["cell"] for _, record in records]
     attacked = {cell["protection"] for cell in cells if cell.get("attack") == "brightness"}
     assert attacked == {"none", "stripes:width=1", "stripes:width=2"}
-
-
-def test_workers_train_an_own_encoder(run: Path):
     cards = [read_card(path)["config"] for path in (run / "models").glob("few-shot-*.safetensors")]
-    assert cards
     assert {card["encoder"] for card in cards} == {"tiny"}
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "compares how bright releases are" in page
+    assert "Stripes, by rows of a stripe" in page
 
 
 def test_an_own_protection_has_a_row_of_the_board(packages: Path, run: Path):
@@ -100,15 +92,7 @@ def test_an_own_protection_has_a_row_of_the_board(packages: Path, run: Path):
     assert 0 <= rows["stripes:width=1"]["named"]["1"]["value"] <= 1
 
 
-def test_the_report_says_what_the_package_says_of_them(run: Path):
-    page = (run / "report.html").read_text(encoding="utf-8")
-    assert "compares how bright releases are" in page
-    assert "Stripes, by rows of a stripe" in page
-
-
 def test_a_folder_is_protected_by_it(packages: Path, run: Path, tmp_path: Path):
-    from sfumato import images
-
     images.write(tmp_path / "photos/one.png", torch.full((3, 8, 8), 200, dtype=torch.uint8))
     done = sfumato(tmp_path, "protect", "photos", "released", "--with", "stripes:width=2", packages=packages)
     assert done.returncode == 0, done.stderr
@@ -116,14 +100,13 @@ def test_a_folder_is_protected_by_it(packages: Path, run: Path, tmp_path: Path):
     assert (images.read(released)[:, 2:4] == 0).all()
 
 
-def test_an_unknown_name_is_answered_with_those_of_packages(packages: Path, tmp_path: Path):
-    done = sfumato(tmp_path, "protect", "photos", "released", "--with", "stripe:width=2", packages=packages)
-    assert "did you mean 'stripes'? Known: answer, avatar, block, blur" in " ".join(done.stderr.split())
+def test_an_unknown_name_and_a_package_that_cannot_be_imported_are_named(packages: Path, tmp_path: Path):
+    def said(spec: str) -> str:
+        done = sfumato(tmp_path, "protect", "photos", "released", "--with", spec, packages=packages)
+        return " ".join(done.stderr.split())
 
-
-def test_a_package_that_cannot_be_imported_is_named(packages: Path, tmp_path: Path):
+    assert "did you mean 'stripes'? Known: answer, avatar, block, blur" in said("stripe:width=2")
     (tmp_path / "eyes.py").write_text("import no_such_library\n")
-    done = sfumato(tmp_path, "protect", "photos", "released", "--with", "stripes:width=2", packages=packages)
-    said = " ".join(done.stderr.split())
-    assert "protection 'stripes' of the package eyes 1.0 cannot be imported from eyes:Stripes" in said
-    assert "No module named 'no_such_library'" in said
+    broken = said("stripes:width=2")
+    assert "protection 'stripes' of the package eyes 1.0 cannot be imported from eyes:Stripes" in broken
+    assert "No module named 'no_such_library'" in broken

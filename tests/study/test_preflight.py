@@ -29,9 +29,7 @@ def photographs(people: int, each: int = 10, *, split: bool = True) -> LabelledI
     return split_for_task(data, target="gender", sensitive="person", episodic=False)[0] if split else data
 
 
-def study(
-    *protections: str, at_most: float = 0.1, inferred: dict[str, float] | None = None, **task
-) -> grid.StudyConfig:
+def study(*protections, at_most=0.1, inferred=None, **task) -> grid.StudyConfig:
     return grid.parse(
         {
             "data": "folder:x",
@@ -68,12 +66,7 @@ def test_adversaries_without_whom_nothing_is_recommended_are_named_before_anythi
     assert made.fits == (not reason)
 
 
-def test_the_study_to_copy_can_recommend():
-    config = grid.load(Path(__file__).parents[2] / "studies" / "example.yaml")
-    assert preflight.look(config, [photographs(400)]).fits
-
-
-def test_of_ten_test_people_guessing_is_right_in_a_tenth_and_a_tenth_cannot_be_shown():
+def test_of_ten_test_people_a_tenth_cannot_be_shown_and_of_twenty_by_counting_two_outputs():
     made = preflight.look(study(), [photographs(40)])
     (floor,) = made.floors
     assert (floor.people, floor.probes, floor.guessing) == (10, 40, 0.1)
@@ -82,9 +75,6 @@ def test_of_ten_test_people_guessing_is_right_in_a_tenth_and_a_tenth_cannot_be_s
     assert floor.lowest == pytest.approx(beta.ppf(1 - 0.05 / 5, 2.6, 14.4))
     assert floor.best == pytest.approx(beta.ppf(1 - 0.05 / 5, 1, 10))
     assert not made.fits
-
-
-def test_what_counting_proves_of_two_outputs_is_shown_of_twenty_people():
     made = preflight.look(study(), [photographs(80)])
     (floor,) = made.floors
     assert (floor.people, floor.proved, floor.by) == (20, 0.1, "code:bits=1 and answer")
@@ -92,18 +82,15 @@ def test_what_counting_proves_of_two_outputs_is_shown_of_twenty_people():
     assert made.fits
 
 
-def test_so_many_people_as_are_asked_for_show_the_bound_and_one_less_does_not():
-    (floor,) = preflight.look(study("blur:radius=4"), [photographs(40)]).floors
+def test_so_many_people_as_are_asked_for_or_the_bound_that_is_named_can_be_shown_and_no_less():
+    short = preflight.look(study("blur:radius=4"), [photographs(40)])
+    (floor,) = short.floors
     assert floor.needed is not None
-    lowest = [
+    fewer, enough = (
         preflight.upper_ends([[4] * people], [1 / people], settings=2)[0]
         for people in (floor.needed - 1, floor.needed)
-    ]
-    assert lowest[1] <= 0.1 < lowest[0]
-
-
-def test_a_bound_that_is_named_as_a_cure_can_be_shown():
-    short = preflight.look(study("blur:radius=4"), [photographs(40)])
+    )
+    assert enough <= 0.1 < fewer
     bound = short.as_json()["at_most"]["person"]
     assert f"--at-most {bound:g}" in said(short)
     assert preflight.look(study("blur:radius=4", at_most=bound), [photographs(40)]).fits
@@ -117,10 +104,7 @@ def test_turns_are_a_cure_if_they_show_the_bound_and_then_all_people_are_test_pe
     turned = preflight.look(preflight.in_turns(study(), 2), folds)
     assert turned.fits
     assert (turned.floors[0].people, turned.floors[0].guessing, turned.floors[0].proved) == (40, 0.05, 0.1)
-
-
-def test_turns_are_no_cure_of_six_people_nor_where_the_source_names_its_splits():
-    for data in (photographs(6), replace(photographs(40), split_by=None)):
+    for data in (photographs(6), replace(photographs(40), split_by=None)):  # the source names its splits
         assert preflight.look(study(), [data]).folds is None
 
 
@@ -149,9 +133,11 @@ def test_why_nothing_can_be_recommended_is_known_before_anything_is_trained(task
     assert f"nothing can be recommended: {reason}" in said(made)
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_a_split_that_is_missing_is_named(split):
-    data = photographs(40)
-    splits = {name: rows for name, rows in data.splits.items() if name != split}
-    with pytest.raises(DataError, match=f"no split '{split}'"):
-        preflight.look(study(), [replace(data, splits=splits)])
+def test_a_split_that_is_missing_is_named_and_the_study_to_copy_can_recommend():
+    for split in ("train", "test"):
+        data = photographs(40)
+        splits = {name: rows for name, rows in data.splits.items() if name != split}
+        with pytest.raises(DataError, match=f"no split '{split}'"):
+            preflight.look(study(), [replace(data, splits=splits)])
+    config = grid.load(Path(__file__).parents[2] / "studies" / "example.yaml")
+    assert preflight.look(config, [photographs(400)]).fits

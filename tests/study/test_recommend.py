@@ -1,5 +1,6 @@
 """What a study recommends, and when it must not."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,9 +12,8 @@ from tests.attack import test_student as stripes
 from sfumato.assess.hits import Hits
 from sfumato.attack.ensemble import by_student
 from sfumato.base.proportions import wilson
-from sfumato.study import vocabulary
 from sfumato.study.choose import recommend
-from sfumato.study.choose.figures import Estimate, mandatory_attacks
+from sfumato.study.choose.figures import Estimate, classifier_in_words, mandatory_attacks
 from sfumato.study.choose.results import Results
 from sfumato.study.records import Record
 
@@ -28,14 +28,12 @@ def small_study(*protections: str, **changes: Any) -> dict[str, Any]:
     return synthetic.study(**{**settings, **changes})
 
 
-def accuracy(*of: Any, **more: Any) -> Record:
-    (record,) = synthetic.typed([synthetic.accuracy(*of, **more)])
+def one_record(make: Callable[..., dict[str, Any]], *of: Any, **more: Any) -> Record:
+    (record,) = synthetic.typed([make(*of, **more)])
     return record
 
 
-def attack(*of: Any, **more: Any) -> Record:
-    (record,) = synthetic.typed([synthetic.attack(*of, **more)])
-    return record
+accuracy, attack = partial(one_record, synthetic.accuracy), partial(one_record, synthetic.attack)
 
 
 def found(protection: str, value: float, static: float, adaptive: float, **more: Any) -> list[Record]:
@@ -93,9 +91,14 @@ def test_the_more_settings_are_compared_the_less_one_figure_shows():
 
 
 def test_clear_images_are_recommended_where_even_they_stay_under_the_bound():
-    study = small_study("blur:radius=3", recommend={"reidentification_at_most": 0.9})
-    advice = Results(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.04, 0.1)]).advice
+    bound = {"reidentification_at_most": 0.9}
+    records = [*CLEAR, *found("blur:radius=3", 0.9, 0.04, 0.1)]
+    assert (
+        Results(small_study("blur:radius=3", recommend=bound), records).advice.headline == "recommended: none"
+    )
+    advice = Results(small_study(attacks=[STATIC], recommend=bound), CLEAR).advice
     assert advice.headline == "recommended: none"
+    assert "not tried" not in " ".join(advice.sentences)  # of them nobody misses an adaptive adversary
 
 
 def test_the_strongest_classifier_of_the_strongest_adversary_counts():
@@ -105,6 +108,11 @@ def test_the_strongest_classifier_of_the_strongest_adversary_counts():
     risk = Results(study, records).settings[1].risk
     assert risk is not None
     assert (risk.attack, risk.classifier, risk.top1.value) == (STATIC, "1-nn", pytest.approx(0.3))
+
+
+def test_a_classifier_on_means_is_named_in_words():
+    assert classifier_in_words("plda, on 4x4 means") == "PLDA classifier, on 4x4 means"
+    assert classifier_in_words("rbf") == "Gaussian-kernel SVM classifier"
 
 
 def test_the_best_learner_counts_and_is_named():
@@ -126,34 +134,24 @@ def test_accuracies_of_the_first_two_that_overlap_are_said(value: float, said: b
     assert (words in lines) == ("runner-up" in lines) == said
 
 
-def test_a_setting_that_an_attack_is_missing_of_is_not_recommended():
-    study = small_study("blur:radius=3", "blur:radius=5")
+def test_a_setting_that_an_attack_or_a_seed_is_missing_of_is_not_recommended():
     records = [
         *CLEAR,
         *found("blur:radius=3", 0.9, 0.02, 0.05)[:2],  # the adaptive adversary did not run
         *found("blur:radius=5", 0.8, 0.02, 0.04),
     ]
-    advice = Results(study, records).advice
-    assert advice.headline == "recommended: blur:radius=5"
-    assert "Not considered, since records are missing: blur:radius=3." in advice.sentences
-    assert [one.complete for one in Results(study, records).settings] == [True, False, True]
-
-
-def test_a_setting_that_a_seed_is_missing_of_is_not_recommended():
-    study = small_study("blur:radius=3", seeds=[0, 1])
+    results = Results(small_study("blur:radius=3", "blur:radius=5"), records)
+    assert results.advice.headline == "recommended: blur:radius=5"
+    assert "Not considered, since records are missing: blur:radius=3." in results.advice.sentences
+    assert [one.complete for one in results.settings] == [True, False, True]
     records = [*found("blur:radius=3", 0.9, 0.02, 0.05), *found("blur:radius=3", 0.9, 0.02, 0.05, seed=1)[:2]]
-    assert Results(study, records).advice.setting is None
+    assert Results(small_study("blur:radius=3", seeds=[0, 1]), records).advice.setting is None
 
 
 def test_where_there_is_a_denoiser_its_output_is_attacked_too():
     study = small_study("blur:radius=3", learners=["protected", "denoised"])
-    assert set(Results(study, []).names_of("attack", "blur:radius=3")) == {
-        STATIC,
-        ADAPTIVE,
-        DENOISED,
-        STUDENT,
-        VALUES,
-    }
+    attacked = {STATIC, ADAPTIVE, DENOISED, STUDENT, VALUES}
+    assert set(Results(study, []).names_of("attack", "blur:radius=3")) == attacked
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]
     assert Results(study, records).advice.setting is None
     records.append(attack("blur:radius=3", DENOISED, 0.3))
@@ -185,30 +183,22 @@ def test_no_recommendation_without_a_secret_beside_the_task_attacks_and_a_bound(
         assert "no setting is both useful and safe" in advice.sentences[1]
 
 
-@pytest.mark.parametrize("left_out", [ADAPTIVE, VALUES])
-def test_nothing_is_recommended_without_the_adversaries_who_find_most(left_out: str):
+@pytest.mark.parametrize("left_out", [ADAPTIVE, VALUES, STATIC])
+def test_nothing_is_recommended_without_the_adversaries_who_find_most_and_others_are_named(left_out: str):
     attacks = [name for name in (STATIC, ADAPTIVE, STUDENT, VALUES) if name != left_out]
-    study = small_study("blur:radius=3", attacks=attacks)
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]
-    advice = Results(study, records).advice
-    assert advice.setting is None
-    assert f"Not considered, since the study leaves out {left_out}: blur:radius=3." in advice.sentences
-
-
-def test_who_protects_their_own_photographs_is_needed_where_there_are_images():
-    assert mandatory_attacks("pixelize:cell=8") == [ADAPTIVE, VALUES]
+    advice = Results(small_study("blur:radius=3", attacks=attacks), records).advice
+    needed = mandatory_attacks("pixelize:cell=8")
+    assert needed == [ADAPTIVE, VALUES]  # who protects their own photographs, where there are images
     assert mandatory_attacks("code:bits=5") == mandatory_attacks("answer") == [VALUES]
     assert mandatory_attacks("none") == []
-
-
-def test_adversaries_that_were_left_out_are_named_beside_the_recommendation():
-    study = small_study("blur:radius=3", attacks=[ADAPTIVE, VALUES])
-    records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]
-    lines = Results(study, records).advice.sentences
-    assert (
-        "Adversaries of this library that were not tried on it: "
-        "reidentify-static, reidentify-student, reidentify-sorted, reidentify-fused." in lines
+    assert (advice.setting is None) == (left_out in needed)
+    words = (
+        "Adversaries of this library that were not tried on it: reidentify-static, reidentify-sorted, reide"
     )
+    if left_out in needed:
+        words = f"Not considered, since the study leaves out {left_out}: blur:radius=3."
+    assert any(line.startswith(words) for line in advice.sentences)
 
 
 def test_a_student_turns_a_setting_that_was_accepted_into_a_refused_one():
@@ -241,54 +231,20 @@ def test_figures_of_adversaries_who_still_gained_are_called_lower_bounds(flat: b
     assert (words in Results(study, records).advice.sentences) == (not flat)
 
 
-def test_of_clear_images_nobody_misses_an_adaptive_adversary():
-    study = small_study(attacks=[STATIC], recommend={"reidentification_at_most": 0.9})
-    advice = Results(study, CLEAR).advice
-    assert advice.headline == "recommended: none"
-    assert "not tried" not in " ".join(advice.sentences)
-
-
-def test_every_attack_says_in_its_words_who_looks_and_at_what():
-    seen = {
-        "released": "adversary",
-        "denoised": "denoised images",
-        "restored": "that they restored",
-        "student": "whose network learned to see through it",
-        "shape": "the mask's shape",
-        "values": "the values that travelled",
-        "sorted": "the values in order of size",
-        "fused": "who combines all others",
-    }
-    for attack in vocabulary.ATTACKS.values():
-        assert attack.words.split()[0] == ("adaptive" if attack.adaptive else "static")
-        assert attack.words.endswith(seen[attack.view])
-
-
-def test_what_is_proved_of_the_recommended_setting_is_said():
-    study = small_study("dp-pix:cell=4,epsilon=3")
-    records = [*CLEAR, *found("dp-pix:cell=4,epsilon=3", 0.9, 0.02, 0.05)]
-    (proof,) = synthetic.typed(
-        [
-            one
-            for one in synthetic.records(study)
-            if one["kind"] == "similarity"
-            and one["cell"]["protection"] != "none"
-            and one["cell"]["view"] == "released"
-        ]
-    )
-    advice = Results(study, [*records, proof]).advice
-    assert advice.headline == "recommended: dp-pix:cell=4,epsilon=3"
+def test_what_is_proved_of_the_recommended_setting_is_said_and_where_nothing_is():
+    spec = "dp-pix:cell=4,epsilon=3"
+    study, records = small_study(spec), [*CLEAR, *found(spec, 0.9, 0.02, 0.05)]
+    named = {record.name: record for record in synthetic.typed(synthetic.records(study))}
+    advice = Results(study, [*records, named[f"similarity {spec} released 0"]]).advice
+    assert advice.headline == f"recommended: {spec}"
     assert any("the whole image only at eps = " in line for line in advice.sentences)
-
-
-def test_where_nothing_is_proved_that_is_said():
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]
-    lines = Results(small_study("blur:radius=3"), records).advice.sentences
-    assert any(line.startswith("What is proved of it is not recorded") for line in lines)
-    (proof,) = synthetic.typed([proved_record("blur:radius=3")])
-    study = small_study("blur:radius=3")
-    lines = Results(study, [*records, proof]).advice.sentences
-    assert any(line.startswith("Nothing is proved of it") for line in lines)
+    for proof, said in (
+        ([], "What is proved of it is not recorded"),
+        ([proved_record("blur:radius=3")], "Nothing is proved of it"),
+    ):
+        lines = Results(small_study("blur:radius=3"), [*records, *synthetic.typed(proof)]).advice.sentences
+        assert any(line.startswith(said) for line in lines)
 
 
 def test_what_a_proof_keeps_comes_before_what_adversaries_did_not_find():
@@ -371,30 +327,23 @@ def test_where_clear_images_tell_next_to_nothing_that_is_said_first_and_what_hel
         "(95% interval 62.4 to 63.2) of cases, and guessing in 50.0%"
     )
     assert advice.sentences[1].startswith("What helps: more images of each class")
-
-
-def test_that_there_is_nothing_to_keep_is_said_where_no_secret_is_named_too():
-    task = {**synthetic.study()["task"], "way": 2, "sensitive": None}
-    advice = Results(small_study(task=task), [accuracy("none", "clean", 0.5, half_width=0.2)]).advice
+    nobody = small_study(task={**task, "sensitive": None})
+    advice = Results(nobody, [accuracy("none", "clean", 0.5, half_width=0.2)]).advice
     assert "there is nothing to keep" in advice.headline
 
 
 def test_of_what_nothing_was_learned_that_is_said_and_why_it_may_be():
     study = small_study("blur:radius=1", "code:bits=1")
-    records = [
-        *CLEAR,
-        *found("blur:radius=1", 0.9, 0.05, 0.06),
-        *found("code:bits=1", 0.2, 0.02, 0.02),  # five classes: guessing has a fifth
+    records = [*CLEAR, *found("blur:radius=1", 0.9, 0.05, 0.06)]
+    said = [
+        [line for line in Results(study, [*records, *code]).advice.sentences if "Nothing was learned" in line]
+        for code in (found("code:bits=1", value, 0.02, 0.02) for value in (0.2, 0.4))
     ]
-    lines = Results(study, records).advice.sentences
-    (sentence,) = [line for line in lines if "Nothing was learned" in line]
-    assert sentence.startswith(
+    assert [len(lines) for lines in said] == [1, 0]  # five classes: guessing has a fifth
+    assert said[0][0].startswith(
         "Nothing was learned from code:bits=1: the best classifier of what is released may be guessing "
         "(20.0%). Too little is left there, or its training failed"
     )
-    better = [*CLEAR, *found("blur:radius=1", 0.9, 0.05, 0.06), *found("code:bits=1", 0.4, 0.02, 0.02)]
-    lines = Results(study, better).advice.sentences
-    assert not any("Nothing was learned" in line for line in lines)
 
 
 # Choice without luck
@@ -481,23 +430,15 @@ def test_records_of_other_settings_or_seeds_do_not_count():
     assert all(one.accuracy is None for one in Results(study, records).settings)
 
 
-def test_a_finished_study_misses_nothing_and_a_stopped_one_says_what():
-    study = synthetic.study()
+def test_a_finished_study_misses_nothing_and_a_stopped_one_says_what_it_lists():
+    study = synthetic.study(protections=["none", "blur:radius=3"])
     records = synthetic.typed(synthetic.records(study))
     assert Results(study, records).missing == []
     name = "accuracy blur:radius=3 denoised 0"
-    kept = [one for one in records if one.name != name]
-    assert Results(study, kept).missing == [name]
-
-
-def test_pictures_are_missed_where_the_study_lists_them_and_only_there():
-    study = synthetic.study(protections=["none", "blur:radius=3"])
-    gone, kind = "pictures blur:radius=3 0", "pictures"
-    kept = [one for one in synthetic.typed(synthetic.records(study)) if one.kind != kind]
-    absent = Results(study, kept).missing
-    assert gone in absent
-    assert {name.split()[0] for name in absent} == {kind}
-    without = {**study, "cells": [one for one in study["cells"] if one["kind"] != kind]}
+    assert Results(study, [one for one in records if one.name != name]).missing == [name]
+    kept = [one for one in records if one.kind != "pictures"]
+    assert Results(study, kept).missing == ["pictures none 0", "pictures blur:radius=3 0"]
+    without = {**study, "cells": [one for one in study["cells"] if one["kind"] != "pictures"]}
     assert Results(without, kept).missing == []
 
 
@@ -507,8 +448,7 @@ def test_pictures_are_missed_where_the_study_lists_them_and_only_there():
 def proved_record(protection: str, *naming: dict[str, Any]) -> dict[str, Any]:
     """A record of what is proved: `naming` or nothing."""
     result = {"release": "pixels", "bytes_per_image": 3072, "naming": list(naming)}
-    cell = {"protection": protection, "seed": 0}
-    return {"kind": "proved", "cell": cell, "digest": "ab", "seconds": 0.0, "result": result}
+    return synthetic.record("proved", protection, result)
 
 
 def drawn(draws: np.random.Generator, share: float, *, seeds: int, spread: float | None = None) -> Hits:
@@ -520,37 +460,23 @@ def drawn(draws: np.random.Generator, share: float, *, seeds: int, spread: float
     return Hits(tuple(map(float, hits)), (10.0 * seeds,) * 60, seeds)
 
 
-def apart(
-    protection: str,
-    *,
-    accuracies: tuple[float, float],
-    hits: tuple[int, int],
-    people: int = 100,
-    most: int = 1,
-) -> list[Record]:
+def apart(protection, *, accuracies, hits, most=1) -> list[Record]:
     """Records that have halves: of 50 people `hits[0]` are named, of the other 50 `hits[1]`.
 
     Each is on one photograph, and the last of each 50 on `most`.
     """
     halves = [{"accuracy": value, "low": value - 0.01, "high": value + 0.01} for value in accuracies]
     records = [accuracy(protection, "protected", sum(accuracies) / 2, halves=halves)]
-    counts = [0] * people
+    counts = [0] * 100
     for half, named in enumerate(hits):
         counts[half : half + 2 * named : 2] = [1] * named
-    for name in (STATIC, ADAPTIVE, STUDENT, VALUES):
-        share = sum(counts) / people
-        score = {"classifier": "svm", "top1": share, "low": 0.0, "high": 0.1, "hits": counts}
-        result = {
-            "scores": [score],
-            "chance": 0.02,
-            "identities": people,
-            "probes": people - 2 + 2 * most,
-            "people": [1] * (people - 2) + [most] * 2,
-        }
-        cell = {"protection": protection, "attack": name, "seed": 0}
-        content = {"kind": "attack", "cell": cell, "digest": "ab", "seconds": 0.0, "result": result}
-        records += synthetic.typed([content])
-    return records
+    score = {"classifier": "svm", "top1": sum(counts) / 100, "low": 0.0, "high": 0.1, "hits": counts}
+    result = {"scores": [score], "chance": 0.02, "identities": 100, "people": [1] * 98 + [most] * 2}
+    result["probes"] = sum(result["people"])
+    attacks = (STATIC, ADAPTIVE, STUDENT, VALUES)
+    return records + [
+        one_record(synthetic.record, "attack", protection, result, attack=name) for name in attacks
+    ]
 
 
 def test_what_would_show_the_bound_is_named_in_people_and_as_a_bound_that_then_is_kept():
@@ -613,13 +539,9 @@ def test_two_releases_that_nobody_measured_are_said_to_be_unknown_however_safe_o
 
 
 def test_a_number_of_people_whom_guessing_names_proves_nothing():
-    proof = proved_record(
-        "code:bits=2", {"candidates": 4, "at_most": 1.0}, {"candidates": 100, "at_most": 0.04}
-    )
-    (record,) = synthetic.typed([proof])
-    assert "one of 100 equally likely people with a chance of at most 4%" in recommend.describe_proof(
-        record.result
-    )
+    namings = [{"candidates": 4, "at_most": 1.0}, {"candidates": 100, "at_most": 0.04}]
+    said = recommend.describe_proof(one_record(proved_record, "code:bits=2", *namings).result)
+    assert "one of 100 equally likely people with a chance of at most 4%" in said
 
 
 @pytest.mark.parametrize("spec", ["code:bits=2", "code:bits=2,flip=0.1"])

@@ -1,6 +1,7 @@
 """A study of everything that leaves a device: pixels, shapes, numbers and answers side by side."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,11 +109,8 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # What is studied of which kind
 
 
-def test_a_study_names_protections_that_are_yet_to_be_trained_in_its_own_words():
-    assert grid.parse(EPISODIC).specs == SPECS
-
-
 def test_every_release_has_the_kind_that_the_vocabulary_says():
+    assert grid.parse(EPISODIC).specs == SPECS  # those that are yet to be trained in the study's own words
     assert vocabulary.RELEASES == release.KINDS
     for spec in SPECS:
         for protection in vocabulary.expand(spec):
@@ -145,18 +143,18 @@ def test_a_registered_protection_whose_kind_is_a_property_is_asked(registering: 
 
 def test_each_kind_is_learned_and_attacked_by_those_who_take_it(episodic: Path):
     results = results_of(episodic)
-    learners = {spec: {key[2] for key in results if key[:2] == ("accuracy", spec)} for spec in SPECS}
+    learners, attacks = (
+        {spec: {key[2] for key in results if key[:2] == (kind, spec)} for spec in SPECS}
+        for kind in ("accuracy", "attack")
+    )
     assert learners["mask:keep=0.1"] == {"clean", "protected", "denoised"}
-    assert learners["feature:noise=0,dimension=4"] == {"protected"}
+    assert learners["feature:noise=0,dimension=4"] == learners[CODES[0]] == {"protected"}
     assert learners["answer"] == {"answer"}
-    attacks = {spec: {key[2] for key in results if key[:2] == ("attack", spec)} for spec in SPECS}
     assert attacks["pixelize:cell=4"] >= {*EPISODIC["attacks"]}
-    assert attacks["feature:noise=0.3,dimension=4"] == {"reidentify-adaptive", "reidentify-values"}
-    assert attacks["answer"] == {"reidentify-adaptive", "reidentify-values"}
+    for spec in ("feature:noise=0.3,dimension=4", "answer", CODES[0]):
+        assert attacks[spec] == {"reidentify-adaptive", "reidentify-values"}
     assert {key[1] for key in results if key[0] == "similarity" and key[2] == "released"} == set(SPECS[:4])
     assert {key[1] for key in results if key[0] == "reconstruction"} == {*SPECS[4:7], CODES[2]}
-    assert learners[CODES[0]] == {"protected"}
-    assert attacks[CODES[0]] == {"reidentify-adaptive", "reidentify-values"}
 
 
 def test_everything_that_leaves_a_device_is_attacked_by_its_values(episodic: Path):
@@ -172,17 +170,12 @@ def test_everything_that_leaves_a_device_is_attacked_by_its_values(episodic: Pat
 def test_the_exact_table_is_that_of_few_outputs_alone(episodic: Path):
     results = results_of(episodic)
     for spec in (*CODES[:2], "answer"):
-        (table,) = [
-            score
-            for score in results["attack", spec, "reidentify-values"].scores
-            if score.classifier == "table"
-        ]
+        attack = results["attack", spec, "reidentify-values"]
+        (table,) = [score for score in attack.scores if score.classifier == "table"]
         assert 0 <= table.low <= table.top1 <= table.high <= 1
         assert table.top1 <= table.in_sample + 0.1  # of probes, and of the gallery that it was made of
-        proved = results["proved", spec]
-        people = results["attack", spec, "reidentify-values"].identities
         # Counting bounds what a table names, but for the chance of 18 probes.
-        assert table.low <= proved.outputs / people
+        assert table.low <= results["proved", spec].outputs / attack.identities
 
 
 def test_the_exact_table_counts_each_release_of_a_photograph_once(tmp_path: Path):
@@ -237,38 +230,27 @@ def test_numbers_are_classified_by_whoever_takes_numbers_where_all_classes_are_k
 
 
 def test_one_artefact_serves_all_settings_that_differ_in_the_release_alone(episodic: Path):
-    artefacts = sorted(path.name.partition("-")[0] for path in (episodic / "models").glob("*-*.safetensors"))
-    assert artefacts.count("mask") == 1
-    assert artefacts.count("feature") == 1
-    assert artefacts.count("answer") == 1
-    assert artefacts.count("code") == 4  # it is trained through its noise
-    assert artefacts.count("pretraining") == 1  # all codes begin from it
+    made = Counter(path.name.partition("-")[0] for path in (episodic / "models").glob("*-*.safetensors"))
+    assert (made["mask"], made["feature"], made["answer"]) == (1, 1, 1)
+    assert (made["code"], made["pretraining"]) == (4, 1)  # trained through their noise; all begin from one
 
 
-def test_an_artefact_of_a_study_is_one_that_protect_reads(known: Path):
+@pytest.mark.parametrize("spec", ["mask:artefact={}", "feature:artefact={},noise=0.3", "answer:artefact={}"])
+def test_an_artefact_of_a_study_is_one_that_protect_reads(known: Path, spec: str):
+    (path,) = (known / "models").glob(f"{spec.partition(':')[0]}-*.safetensors")
+    protection = protect.parse(spec.format(path), takes=release.KINDS)
     clean = cartoons().split("test").images[:3]
-    for name, spec in (
-        ("mask", "mask:artefact={}"),
-        ("feature", "feature:artefact={},noise=0.3"),
-        ("answer", "answer:artefact={}"),
-    ):
-        (path,) = (known / "models").glob(f"{name}-*.safetensors")
-        protection = protect.parse(spec.format(path), takes=release.KINDS)
-        assert len(protection.release(clean, seeded_noise(0)).values) == 3
+    assert len(protection.release(clean, seeded_noise(0)).values) == 3
 
 
 def test_two_studies_with_one_folder_of_artefacts_train_a_protection_once(tmp_path: Path):
-    settings = {
-        **KNOWN,
-        "protections": ["mask:keep=0.1"],
-        "artefacts": str(tmp_path / "shared"),
-        "attacks": [],
-    }
+    shared = tmp_path / "shared"
+    settings = {**KNOWN, **ALONE, "protections": ["mask:keep=0.1"], "artefacts": str(shared)}
     run.run(grid.parse({**settings, "name": "first"}), tmp_path / "first")
-    (mask,) = (tmp_path / "shared").glob("mask-*.safetensors")
+    (mask,) = shared.glob("mask-*.safetensors")
     before = mask.stat().st_mtime_ns
     run.run(grid.parse({**settings, "name": "second", "measures": ["mse"]}), tmp_path / "second")
-    assert [*(tmp_path / "shared").glob("mask-*.safetensors")] == [mask]
+    assert [*shared.glob("mask-*.safetensors")] == [mask]
     assert mask.stat().st_mtime_ns == before
 
 
@@ -305,12 +287,6 @@ def test_settings_of_masks_decide_cells_of_masks_and_no_others(tmp_path: Path):
     assert all(before[name] != after[name] for name in before if name.split()[-1] in SPECS[2:4])
 
 
-def test_a_feature_needs_a_secret_to_remove(tmp_path: Path):
-    settings = {**KNOWN, "task": {"target": "expression"}, "attacks": [], "reconstructions": []}
-    with pytest.raises(SpecError, match="a feature removes a label: name one as"):
-        run.run(grid.parse(settings), tmp_path)
-
-
 def test_a_study_trains_codes_with_the_same_scenes_of_drawn_people_alone(tmp_path: Path):
     codes = {**QUICK["codes"], "epochs": 2, "same_scenes": 1}
     config = grid.parse({**EPISODIC, **ALONE, "protections": ["code:bits=3"], "codes": codes})
@@ -334,6 +310,8 @@ def test_a_mistake_in_a_protection_to_train_is_named_when_the_study_is_read():
     coarse = {**EPISODIC, "protections": ["answer"], "training": {**SETTINGS["training"], "cell": 2}}
     with pytest.raises(ConfigError, match="=2: a device that answers sees every pixel"):
         run.run(grid.parse(coarse), Path("unused"))
+    with pytest.raises(SpecError, match="a feature removes a label: name one as"):
+        run.run(grid.parse({**KNOWN, **ALONE, "task": {"target": "expression"}}), Path("unused"))
 
 
 # What decides the artefact of a mask
@@ -372,34 +350,24 @@ def test_the_mask_is_trained_against_people_whom_nobody_looks_for(tmp_path: Path
 # The answer
 
 
-def test_the_answer_is_as_accurate_as_the_classifier_that_gives_it(known: Path):
-    results = results_of(known)
-    assert results["accuracy", "answer", "answer"].accuracy == pytest.approx(
-        results["accuracy", "none", "classifier-clean"].accuracy, abs=0.02
-    )
-
-
-def test_the_answer_proves_what_the_number_of_answers_proves(known: Path):
-    result = results_of(known)["proved", "answer"]
-    expressions = len(cartoons().label("expression").names)
+def test_the_answer_is_as_accurate_as_the_classifier_that_gives_it_and_proves_what_their_number_does(known):
+    results, data = results_of(known), cartoons()
+    found = results["accuracy", "answer", "answer"].accuracy
+    assert found == pytest.approx(results["accuracy", "none", "classifier-clean"].accuracy, abs=0.02)
+    result, expressions = results["proved", "answer"], len(data.label("expression").names)
     assert (result.release, result.outputs, result.bytes_per_image) == ("answer", expressions, 1)
-    people = len(cartoons().split("test").classes("identity"))
-    assert [(naming.candidates, naming.at_most) for naming in result.naming] == [
-        (candidates, pytest.approx(expressions / candidates))
-        for candidates in (people, 100, 1_000, 10_000, 1_000_000)
-    ]
+    people = len(data.split("test").classes("identity"))
+    assert {naming.candidates: naming.at_most for naming in result.naming} == {
+        count: pytest.approx(expressions / count) for count in (people, 100, 1_000, 10_000, 1_000_000)
+    }
 
 
-def test_three_bits_prove_by_counting_and_lies_prove_more(known: Path):
+def test_three_bits_prove_by_counting_lies_and_clipped_noisy_numbers_prove_more_and_pixels_nothing(known):
     results = results_of(known)
     plain, lies = ([naming.at_most for naming in results["proved", spec].naming[-4:]] for spec in CODES[:2])
     assert plain == pytest.approx([8 / 100, 8 / 1_000, 8 / 10_000, 8 / 1_000_000])
     assert all(less < more for less, more in zip(lies, plain, strict=True))
     assert results["proved", CODES[0]].bytes_per_image == 1
-
-
-def test_pixels_prove_nothing_of_naming_and_clipped_noisy_numbers_something(known: Path):
-    results = results_of(known)
     assert results["proved", "pixelize:cell=4"].naming == ()
     at_most = [naming.at_most for naming in results["proved", SPECS[6]].naming]
     assert at_most == sorted(at_most, reverse=True)
@@ -415,14 +383,13 @@ def test_every_label_is_told_beside_guessing(known: Path, tmp_path: Path):
     run.run(grid.parse({**settings, "artefacts": str(known / "models")}), tmp_path)
     for spec in ("none", *specs):
         labels = results_of(tmp_path)["tells", spec].labels
+        assert set(labels) == set(cartoons().labels)
         for label in labels.values():  # person by person, whose images are told together
             assert sum(label.probes) == label.images
             assert label.counted.share == pytest.approx(label.accuracy)
             assert (label.low, label.high) == label.counted.interval
-        assert set(labels) == set(cartoons().labels)
-        for told in labels.values():
-            assert 0 <= told.low <= told.accuracy <= told.high <= 1
-            assert 0 < told.guessing <= 1
+            assert 0 <= label.low <= label.accuracy <= label.high <= 1
+            assert 0 < label.guessing <= 1
 
 
 def test_clear_images_tell_the_colour_of_hair_and_a_black_block_tells_less(tmp_path: Path):
@@ -504,7 +471,7 @@ def test_the_card_of_a_trained_code_has_what_the_study_found(episodic: Path):
     assert describe_measurements(episodic / bits) == []  # it does not lie among the models of a run
 
 
-def test_examples_of_a_short_code_show_releases_that_differ_if_any_do(monkeypatch):
+def test_examples_of_a_short_code_show_releases_that_differ_if_any_do():
     data = cartoons()
     bits = torch.zeros(len(data), 1, dtype=torch.bool)
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
@@ -515,11 +482,7 @@ def test_examples_of_a_short_code_show_releases_that_differ_if_any_do(monkeypatc
         rows = [digests.index(digest(image)) for image in images]
         return SimpleNamespace(kind="bits", values=bits[rows])
 
-    lab = SimpleNamespace(
-        test=data,
-        release=release_images,
-        shuffle=lambda count, seed: order,
-        config=SimpleNamespace(task=SimpleNamespace(sensitive=None)),
-    )
+    config = SimpleNamespace(task=SimpleNamespace(sensitive=None))
+    lab = SimpleNamespace(test=data, release=release_images, shuffle=lambda count, seed: order, config=config)
     made = looks.EXAMPLES.measure(lab, Cell("examples", "code:bits=1", 0))["examples"]
     assert [example["words"] for example in made] == ["0", "1", "0", "0", "0", "0"]

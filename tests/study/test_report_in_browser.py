@@ -53,11 +53,6 @@ def open_at(browser: Any, width: int, address: str) -> None:
     chromium.go_to(browser, address)
 
 
-def test_the_page_never_scrolls_sideways(browser, width):
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    assert browser.execute_script("return window.innerWidth") == width
-
-
 def test_nothing_but_the_file_is_asked_for_and_the_console_stays_empty(browser, width, address):
     open_at(browser, width, address)
     asked = [
@@ -80,7 +75,11 @@ def test_every_image_is_decoded_and_drawn_without_smoothing(browser, width):
     assert browser.execute_script("return [...document.images].every(i => i.naturalWidth > 0)")
 
 
-def test_every_chart_is_visible_and_stays_within_the_page(browser, width):
+def test_every_chart_and_the_recommended_setting_are_visible_and_the_page_never_scrolls_sideways(
+    browser, width
+):
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert browser.execute_script("return window.innerWidth") == width
     boxes = browser.execute_script(
         "return [...document.querySelectorAll('img.chart')].map(s => s.getBoundingClientRect().toJSON())"
     )
@@ -88,8 +87,11 @@ def test_every_chart_is_visible_and_stays_within_the_page(browser, width):
     for box in boxes:
         assert box["width"] > 80
         assert box["height"] > 60
-        assert box["left"] >= 0
-        assert box["right"] <= width
+        assert 0 <= box["left"] < box["right"] <= width
+    shown = browser.find_element("id", "recommended")
+    assert shown.is_displayed()
+    assert shown.text == "dp-pix:cell=8,epsilon=3"
+    assert len(browser.find_elements("css selector", "tr.chosen")) == 1
 
 
 def test_no_label_of_a_chart_leaves_it_or_covers_another(browser, width):
@@ -114,30 +116,17 @@ def test_no_label_of_a_chart_leaves_it_or_covers_another(browser, width):
                 assert across < 1 or down < 0.35 * one["height"], (word, other_word)
 
 
-def test_a_table_that_is_too_wide_scrolls_in_its_own_frame(browser, width):
-    table, frame = browser.execute_script(
+def test_a_table_that_is_too_wide_scrolls_in_its_own_frame_and_the_names_of_rows_stay(browser, width):
+    table, frame, left = browser.execute_script(
         "const f = document.querySelector('[aria-label=\"Table of re-identification\"]');"
-        " return [f.scrollWidth, f.getBoundingClientRect().width]"
+        " const sizes = [f.scrollWidth, f.getBoundingClientRect().width]; f.scrollLeft = 200;"
+        " return [...sizes, [...f.querySelectorAll('tbody th')].map(h => h.getBoundingClientRect().left"
+        " - f.getBoundingClientRect().left)]"
     )
     assert frame <= width
     assert (table > frame) == (width < 500)
-
-
-def test_the_names_of_rows_stay_in_sight_when_a_table_scrolls(browser, width):
-    left = browser.execute_script(
-        "const f = document.querySelector('[aria-label=\"Table of re-identification\"]'); f.scrollLeft = 200;"
-        " return [...f.querySelectorAll('tbody th')].map(h => h.getBoundingClientRect().left"
-        " - f.getBoundingClientRect().left)"
-    )
     assert len(left) == 13
     assert all(0 <= each < 2 for each in left)
-
-
-def test_the_recommended_setting_is_seen(browser, width):
-    shown = browser.find_element("id", "recommended")
-    assert shown.is_displayed()
-    assert shown.text == "dp-pix:cell=8,epsilon=3"
-    assert len(browser.find_elements("css selector", "tr.chosen")) == 1
 
 
 def test_all_that_scrolls_or_opens_is_reached_by_the_keyboard(browser, width):

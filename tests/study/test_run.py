@@ -4,6 +4,7 @@ import re
 import shutil
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from sfumato.learn import adversarial_mask, classifier, meta
 from sfumato.networks import DlibResNet, align
 from sfumato.study import cells as kinds
 from sfumato.study import grid, report, run, vocabulary
+from sfumato.study.cells import Cell
 from sfumato.study.lab.lab import Lab, Progress
 from sfumato.study.records import unpack
 from sfumato.study.run import description
@@ -82,18 +84,6 @@ def finished(tmp_path_factory):
     return directory
 
 
-def test_every_cell_has_one_record_and_the_study_lists_them_in_their_order(finished):
-    listed, records = json.loads((finished / "study.json").read_text())["cells"], records_of(finished)
-    assert [(one["kind"], one["cell"]) for one in listed] == [
-        (cell.kind, {"protection": cell.protection, "seed": cell.seed, **dict(cell.which)})
-        for cell in kinds.cells(grid.parse(SETTINGS))
-    ]
-    assert len(listed) == len(records)
-    for one in listed:
-        record = records[f"{one['digest']}.json"]
-        assert one == {key: record[key] for key in ("digest", "kind", "cell")}
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -103,10 +93,11 @@ def test_every_cell_has_one_record_and_the_study_lists_them_in_their_order(finis
     ],
 )
 def test_the_run_of_another_study_is_not_replaced_unless_that_is_asked_for(tmp_path, change, message):
-    few = {**FEW, "protections": []}
+    few = {**FEW, "protections": [], "task": {**FEW["task"], "target": "identity"}}
     run.run(grid.parse(few), tmp_path)
     before = (tmp_path / "study.json").read_bytes()
-    glyphs = change.get("data", {}).get("source") == "glyphs"
+    assert json.loads(before)["task"]["secret_is_task"] is True  # one label determines the other
+    glyphs = change.get("data") == GLYPHS["data"]
     task = {**few["task"], "target": "class", "sensitive": None} if glyphs else few["task"]
     other = grid.parse({**few, **change, "task": task})
     with pytest.raises(DataError, match=message):
@@ -190,23 +181,39 @@ def test_more_known_photographs_than_anybody_has_are_said_and_no_value_of_a_comp
         run.run(grid.parse({**few, "vary": {"adversary.known": [2, 60]}}), tmp_path)
 
 
-def test_what_is_not_protected_is_identical_and_records_carry_the_guarantee_and_the_bytes_that_travel(
-    finished,
-):
+def test_records_carry_the_guarantee_the_bytes_that_travel_and_the_operations_of_a_query(finished):
     found = results(finished, "similarity")
     clear = found["none", "released"]
-    assert clear["ssim"] == pytest.approx(1)
+    assert clear["ssim"] == pytest.approx(1)  # what is not protected is identical
     assert (clear["psnr"], clear["mse"], clear["guarantee"]) == (None, 0, None)
     released = found["dp-pix:cell=4,epsilon=3", "released"]
     assert released["bytes_per_image"] == 3 * 4 * 4
     assert (released["guarantee"]["value"], released["guarantee"]["whole_image"]) == (3, 3 * 16 * 16)
+    operations = {key: result["operations"] for key, result in results(finished, "accuracy").items()}
+    clean = operations["none", "clean"]
+    assert clean > 0
+    assert operations["blur:radius=1", "clean"] == operations["blur:radius=1", "protected"] == clean
+    # The denoiser: 16x16 places, 3x3 windows, from 3 channels to 4 and back.
+    assert operations["blur:radius=1", "denoised"] == clean + 16 * 16 * 9 * (3 * 4 + 4 * 3)
 
 
-def test_a_finished_study_does_nothing(finished):
-    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*") if "study.json" not in path.name}
+def test_every_cell_has_one_record_which_the_study_lists_and_a_finished_study_does_nothing(finished):
+    listed, records = json.loads((finished / "study.json").read_text())["cells"], records_of(finished)
+    cells = kinds.cells(grid.parse(SETTINGS))
+    assert [(one["kind"], one["cell"]) for one in listed] == [(cell.kind, cell.coordinates) for cell in cells]
+    assert len(listed) == len(records)
+    for one in listed:
+        record = records[f"{one['digest']}.json"]
+        assert one == {key: record[key] for key in ("digest", "kind", "cell")}
+
+    def times():
+        return {
+            path: path.stat().st_mtime_ns for path in finished.rglob("*") if "study.json" not in path.name
+        }
+
+    before = times()
     run.run(grid.parse(SETTINGS), finished)
-    after = {path: path.stat().st_mtime_ns for path in finished.rglob("*") if "study.json" not in path.name}
-    assert before == after
+    assert times() == before
 
 
 def test_a_stopped_study_ends_with_the_same_results(finished, tmp_path):
@@ -258,13 +265,7 @@ def test_a_changed_setting_repeats_what_depends_on_it_and_nothing_else(finished)
     )
 
 
-def test_the_adversary_never_trains_on_the_people_he_looks_for(finished):
-    lab = Lab(grid.parse(SETTINGS), cartoons(), finished, Progress())
-    looked_for = cartoons().split("test").classes("identity")
-    assert not torch.isin(lab.adversaries.others.classes("identity"), looked_for).any()
-
-
-def test_distractors_are_looked_for_with_the_people_of_the_test(tmp_path):
+def test_the_adversary_never_trains_on_the_people_he_looks_for_also_distractors(tmp_path):
     loaded = cartoons()
     rows = loaded.splits["train"]
     strangers = loaded.split("train").classes("identity")[:3]
@@ -272,11 +273,9 @@ def test_distractors_are_looked_for_with_the_people_of_the_test(tmp_path):
     # They stay in the training split, too: he must leave them out himself.
     with_distractors = replace(loaded, splits={**loaded.splits, "distractors": rows[of_strangers]})
     lab = Lab(grid.parse(SETTINGS), with_distractors, tmp_path, Progress())
-    assert not torch.isin(lab.adversaries.others.classes("identity"), strangers).any()
-    (static,) = [
-        cell for cell in kinds.cells(grid.parse(SETTINGS)) if str(cell) == "attack reidentify-static none"
-    ]
-    found = kinds.measure(lab, static)
+    looked_for = torch.cat([loaded.split("test").classes("identity"), strangers])
+    assert not torch.isin(lab.adversaries.others.classes("identity"), looked_for).any()
+    found = kinds.measure(lab, Cell("attack", "none", 0, (("attack", "reidentify-static"),)))
     assert found["identities"] == 6 + 3  # of the test, and distractors
     assert (found["gallery"], found["probes"]) == (9 * 6, 9 * 3)
     assert found["chance"] == pytest.approx(1 / 9)
@@ -286,7 +285,8 @@ def test_an_attack_records_each_classifier_the_pairs_and_whom_it_names(finished)
     people = len(cartoons().split("test").label("identity").codes.unique())
     attacks = results(finished, "attack")
     assert {name.endswith("-adaptive") for _, name in attacks} == {True, False}
-    for (_, name), found in attacks.items():
+    of_values = {"svm", "1-nn", "mean", "discriminant", "rbf", "plda", "plda-rbf"}
+    for (spec, name), found in attacks.items():
         assert found["people"] == [3] * people  # probes of each
         for score in found["scores"]:
             assert all(0 <= hits <= 3 for hits in score["hits"])
@@ -294,6 +294,10 @@ def test_an_attack_records_each_classifier_the_pairs_and_whom_it_names(finished)
             assert 0 <= score["low"] <= score["top1"] <= score["high"] <= 1
             assert score["top1"] <= score["top5"] <= score["top10"] == 1  # of 6 people
         if grid.ATTACKS[name].view == "values":
+            assert spec != "none"
+            assert {score["classifier"] for score in found["scores"]} == of_values
+            assert (found["gallery"], found["probes"], found["identities"]) == (6 * 6, 6 * 3, 6)
+            assert found["learned_from"] == 18 * 9  # all images of people whom nobody looks for
             continue
         # Who adapts trains their recogniser further, and keeps the one they had.
         adapted, known = grid.ATTACKS[name].adaptive, ["svm", "1-nn", "mean"]
@@ -304,27 +308,6 @@ def test_an_attack_records_each_classifier_the_pairs_and_whom_it_names(finished)
         assert 0 <= found["verification_auc"] <= 1
         assert 0 <= found["tar_at_far_1e-3"] <= 1
         assert found["faces_found"] is None
-
-
-def test_an_adversary_on_values_learns_from_all_people_whom_nobody_looks_for(finished):
-    attacks = results(finished, "attack").items()
-    found = {spec: each for (spec, name), each in attacks if name == "reidentify-values"}
-    assert set(found) == {"blur:radius=1", "dp-pix:cell=4,epsilon=3"}
-    known = {"svm", "1-nn", "mean", "discriminant", "rbf", "plda", "plda-rbf"}
-    for result in found.values():
-        assert {score["classifier"] for score in result["scores"]} == known
-        assert (result["gallery"], result["probes"], result["identities"]) == (6 * 6, 6 * 3, 6)
-        assert result["learned_from"] == 18 * 9  # all images of people whom nobody looks for
-
-
-def test_accuracy_records_the_operations_of_a_query(finished):
-    operations = {key: result["operations"] for key, result in results(finished, "accuracy").items()}
-    clean = operations["none", "clean"]
-    assert clean > 0
-    assert operations["blur:radius=1", "clean"] == clean
-    assert operations["blur:radius=1", "protected"] == clean
-    # The denoiser: 16x16 places, 3x3 windows, from 3 channels to 4 and back.
-    assert operations["blur:radius=1", "denoised"] == clean + 16 * 16 * 9 * (3 * 4 + 4 * 3)
 
 
 def test_other_shots_test_the_same_models(finished, tmp_path):
@@ -353,31 +336,24 @@ def test_other_shots_test_the_same_models(finished, tmp_path):
 
 def test_classes_of_the_task_are_learned_tested_and_drawn_and_others_are_not(tmp_path):
     some = [f"hat-{number:04}" for number in (2, 3, 5, 7, 0, 1, 4, 6, 11)]  # 4 to train, 2 and 3
-    task = {**SETTINGS["task"], "classes": some}
-    config = grid.parse({**SETTINGS, "task": task, "protections": [], "attacks": [], "pictures": 0})
+    config = grid.parse({**FEW, "task": {**SETTINGS["task"], "classes": some}})
     lab = Lab(config, cartoons(), tmp_path, Progress())
-    assert lab.train.classes("headwear").tolist() == [2, 3, 5, 7]
-    assert lab.validation.classes("headwear").tolist() == [0, 1]
-    assert lab.asked.classes("headwear").tolist() == [4, 6, 11]
+    classes = [each.classes("headwear").tolist() for each in (lab.train, lab.validation, lab.asked)]
+    assert classes == [[2, 3, 5, 7], [0, 1], [4, 6, 11]]
     # People are looked for on all of the images.
     assert len(lab.adversaries.training) == len(cartoons().split("train"))
 
 
-def test_a_class_of_the_task_that_is_not_there_is_named(tmp_path):
-    task = {**SETTINGS["task"], "classes": ["hat-0002", "hat-002"]}
-    with pytest.raises(ConfigError, match=r"task\.classes: no headwear 'hat-002': did you mean 'hat-0012'"):
-        run.run(grid.parse({**SETTINGS, "task": task}), tmp_path)
-
-
 # Meta-learning
-
-PRIVATE = {"epsilon": 8, "delta": 1e-3, "clipping": "fixed", "settings": {"clipping_norm": 1.0}}
-PRIVATE |= {"noise_multiplier": 2.0}
 
 
 def meta_learned(private=None, **changes):
     settings = {**GLYPHS, **changes}
     return grid.parse({**settings, "meta": {**settings["meta"], "private": private}})
+
+
+PRIVATE = {"epsilon": 8, "delta": 1e-3, "clipping": "fixed", "settings": {"clipping_norm": 1.0}}
+PRIVATE |= {"noise_multiplier": 2.0}
 
 
 def promised(directory):
@@ -500,8 +476,7 @@ def mask(tmp_path_factory):
 
 
 def masked(mask, **changes):
-    settings = {**MASKED, "protections": ["gaussian:sigma=40", mask], **changes}
-    return grid.parse(settings)
+    return grid.parse({**MASKED, "protections": ["gaussian:sigma=40", mask], **changes})
 
 
 @pytest.fixture(scope="module")
@@ -554,12 +529,6 @@ def test_a_mask_that_was_trained_again_at_the_same_path_is_another(tmp_path):
     assert changed == {words for words in before if words.endswith(spec)}
 
 
-def test_a_mask_that_is_not_there_is_said_before_anything_is_trained(tmp_path):
-    with pytest.raises(ArtefactError, match=r"gone\.safetensors: no such file"):
-        run.run(masked("mask:artefact=gone.safetensors"), tmp_path)
-    assert not (tmp_path / "models").exists()
-
-
 def test_settings_of_classifiers_decide_their_cells_and_no_others(tmp_path, mask):
     def changed(**changes):
         return differ(before, digests_of(masked(mask, **changes), tmp_path))
@@ -570,14 +539,6 @@ def test_settings_of_classifiers_decide_their_cells_and_no_others(tmp_path, mask
     assert changed(task={**MASKED["task"], "way": 2, "shot": 1, "episodes": 7}) == set()
     assert accuracies.isdisjoint(changed(adversary={**SETTINGS["adversary"], "steps": 4}))
     assert changed(training={"epochs": 3}) == {words for words in before if words.startswith("pictures")}
-
-
-def test_a_classifier_of_classes_that_are_in_one_split_alone_is_refused(tmp_path):
-    task = {**MASKED["task"], "target": "headwear"}
-    message = r"classes of 'headwear', .* are in no training image: a classifier is tested on new images"
-    with pytest.raises(DataError, match=message):
-        run.run(grid.parse({**MASKED, "task": task, "protections": []}), tmp_path)
-    assert not (tmp_path / "models").exists()
 
 
 # Face networks
@@ -659,30 +620,37 @@ def test_face_networks_find_faces_and_name_people_without_training(
     assert found[blurred[0]]["faces_found"] == found[blurred[1]]["faces_found"] < clear["faces_found"]
 
 
-def test_a_face_network_is_refused_on_grey_images_and_without_its_file(tmp_path):
-    grey = {"data": {"source": "glyphs", "classes": 40, "drawers": 12, "size": 16}, "protections": []}
-    task = {**SETTINGS["task"], "target": "class", "sensitive": "class"}
-    settings = {**SETTINGS, **grey, "task": task, "adversary": face_network(tmp_path)}
-    with pytest.raises(DataError, match="grey images, and mobile-face-net reads colour: load them with chan"):
-        run.run(grid.parse(settings), tmp_path)
-    settings = {**SETTINGS, "adversary": face_network(tmp_path)}
-    with pytest.raises(ConfigError, match=r"mobilefacenet.*: the weights cannot be read \(No such file"):
-        run.run(grid.parse(settings), tmp_path)
+GREY = {**GLYPHS["data"], "drawers": 12}
+FACES = {**SETTINGS["adversary"], **face_network(Path("gone"))}
+REFUSED = [
+    ({"protections": ["pixelize:cell=17"]}, {}, "cell=17 is larger than the 16x16 images"),
+    ({}, {"way": 40}, r"test images: .* the way is 40"),
+    ({}, {"sensitive": "identiy"}, "did you mean 'identity'"),
+    (
+        {},
+        {"classes": ["hat-0002", "hat-002"]},
+        r"task\.classes: no headwear 'hat-002': did you mean 'hat-0012'",
+    ),
+    ({"protections": ["mask:artefact=gone.safetensors"]}, {}, r"gone\.safetensors: no such file"),
+    ({"measures": ["semsim:gone.safetensors"]}, {}, r"gone\.safetensors"),
+    (
+        {"learners": [*vocabulary.classifiers()], "protections": []},
+        {"target": "headwear"},
+        r"classes of 'headwear', .* are in no training image: a classifier is tested on new images",
+    ),
+    (
+        {"data": GREY, "protections": [], "adversary": FACES},
+        {"target": "class", "sensitive": "class"},
+        "grey images, and mobile-face-net reads colour: load them with chan",
+    ),
+    ({"adversary": FACES}, {}, r"mobilefacenet.*: the weights cannot be read \(No such file"),
+]
 
 
-def test_where_one_label_determines_the_other_the_study_says_so(tmp_path):
-    task = {**SETTINGS["task"], "target": "identity"}
-    run.run(grid.parse({**FEW, "task": task, "protections": []}), tmp_path)
-    assert json.loads((tmp_path / "study.json").read_text())["task"]["secret_is_task"] is True
-
-
-def test_what_cannot_work_is_said_before_anything_is_trained(tmp_path):
-    with pytest.raises(SpecError, match="cell=17 is larger than the 16x16 images"):
-        run.run(grid.parse({**SETTINGS, "protections": ["pixelize:cell=17"]}), tmp_path)
-    with pytest.raises(DataError, match=r"test images: .* the way is 40"):
-        run.run(grid.parse({**SETTINGS, "task": {**SETTINGS["task"], "way": 40}}), tmp_path)
-    with pytest.raises(DataError, match="did you mean 'identity'"):
-        run.run(grid.parse({**SETTINGS, "task": {**SETTINGS["task"], "sensitive": "identiy"}}), tmp_path)
+@pytest.mark.parametrize(("changes", "task", "message"), REFUSED)
+def test_what_cannot_work_is_said_before_anything_is_trained(tmp_path, changes, task, message):
+    with pytest.raises((ArtefactError, ConfigError, DataError, SpecError), match=message):
+        run.run(grid.parse({**SETTINGS, **changes, "task": {**SETTINGS["task"], **task}}), tmp_path)
     assert not (tmp_path / "models").exists()
 
 

@@ -48,25 +48,20 @@ def test_pixels_are_protected_by_their_spec_and_served_by_the_model_trained_on_t
     assert (tmp_path / "recommended.safetensors").exists()
 
 
-def test_a_code_is_protected_and_served_by_its_encoder(tmp_path):
+def test_a_code_is_protected_and_served_by_its_encoder_or_queried_by_a_table_that_sends_nothing(tmp_path):
     path = file_in(tmp_path / "models", "code-ab.safetensors")
-    device, cloud = next_commands(tmp_path, recommended("code:bits=16", path.name))
-    assert f"--with code:artefact={path},bits=16 " in device
-    assert cloud == f"in a cloud: sfumato serve {path}"
-
-
-def test_what_holds_only_by_a_table_begins_with_the_query_that_sends_nothing(tmp_path):
-    path = file_in(tmp_path / "models", "code-ab.safetensors")
-    needed, possible = (
+    (device, cloud), needed, possible = (
         next_commands(tmp_path, recommended("code:bits=16", path.name, table=table))
-        for table in ("needed", "possible")
+        for table in ("", "needed", "possible")
     )
-    query, cloud, enrolled = needed
-    assert query.startswith("queries, which send nothing: sfumato classify ")
-    assert query.endswith("--table CLASSIFIER.table")
-    assert cloud == f"in a cloud: sfumato serve {path}"
-    assert enrolled.startswith("the few images that are sent: sfumato enrol ")
+    assert f"--with code:artefact={path},bits=16 " in device
+    assert cloud == needed[1] == f"in a cloud: sfumato serve {path}"
+    assert needed[0].startswith("queries, which send nothing: sfumato classify ")
+    assert needed[0].endswith("--table CLASSIFIER.table")
+    assert needed[2].startswith("the few images that are sent: sfumato enrol ")
     assert possible[2].startswith("queries that send nothing: ")
+    for gone in ("", "code-gone.safetensors"):
+        assert next_commands(tmp_path, recommended("code:bits=16", gone)) == []
 
 
 def test_a_mask_is_served_by_the_model_that_was_trained_on_what_it_shows(tmp_path):
@@ -81,11 +76,6 @@ def test_an_answer_needs_no_cloud(tmp_path):
     path = file_in(tmp_path / "shared", "answer-ab.safetensors")
     (line,) = next_commands(tmp_path, recommended("answer", path.name), artefacts=path.parent)
     assert f"--with answer:artefact={path} " in line
-
-
-@pytest.mark.parametrize("artefact", ["", "code-gone.safetensors"])
-def test_nothing_is_said_where_the_file_is_gone(tmp_path, artefact):
-    assert next_commands(tmp_path, recommended("code:bits=16", artefact)) == []
 
 
 def test_what_is_not_recommended_says_so_in_each_line_and_in_the_name_of_its_file(tmp_path):

@@ -328,37 +328,38 @@ def test_a_demand_that_protects_nothing_is_refused(page: Any, spec: str):
     assert page.count("#pictures canvas") == 1  # the original alone
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"spec": "dp-pix:cell=4,epsilon=3.000001"},
-        {"spec": "pixelize:cell=2"},
-        {"shape": [3, 2 * SIZE, 2 * SIZE]},
-        {"spec": "dp-pix:cell=4,epsilon=3.000001", "name": "another id"},
-    ],
-)
-def test_a_demand_that_changes_gets_nothing_until_the_user_accepts_it(page: Any, change: dict[str, Any]):
-    spec = "dp-pix:cell=4,epsilon=3"
-    page.connect(model(spec))
+CHANGES: list[dict[str, Any]] = [
+    {"spec": "dp-pix:cell=4,epsilon=3.000001"},
+    {"shape": [3, 2 * SIZE, 2 * SIZE]},
+    {"spec": "pixelize:cell=2"},
+    {"spec": "dp-pix:cell=4,epsilon=3", "name": "another id"},
+]
+
+
+def test_a_demand_that_changes_gets_nothing_until_the_user_accepts_it(page: Any):
+    def described(demand: dict[str, Any]) -> str:
+        return f"{demand['spec']} of images of {'x'.join(map(str, demand['shape']))}"
+
+    demand = model("dp-pix:cell=4,epsilon=3")
+    page.connect(demand)
     page.choose(random_images(1))
     page.enrol("a hat")
-    sent = len(page.cloud.sent("/examples"))
-    changed = model(spec) | change
-    page.connect(changed)
-    page.choose(random_images(1))
-    page.until("return !document.getElementById('changed').hidden")
-    assert not page.find("actions").is_displayed()
-    proved = protect.parse(changed["spec"]).guarantee(tuple(changed["shape"]))
-    guarantee = proved or "nothing is proved about its pixels"
-    size = "x".join(map(str, changed["shape"]))
-    assert " ".join(page.text("changed-words").split()) == (
-        f"Until now, pictures for this classifier were sent as {spec} of images of 3x{SIZE}x{SIZE}. "
-        f"It now takes {changed['spec']} of images of {size}: {guarantee}."
-    )
-    assert len(page.cloud.sent("/examples")) == sent
-    page.accept()
-    assert wire.header(page.enrol("a hat")).spec == changed["spec"]
-    page.connect(changed)
+    for change in CHANGES:
+        before, demand = demand, demand | change
+        sent = len(page.cloud.sent("/examples"))
+        page.connect(demand)
+        page.choose(random_images(1))
+        page.until("return !document.getElementById('changed').hidden")
+        assert not page.find("actions").is_displayed()
+        proved = protect.parse(demand["spec"]).guarantee(tuple(demand["shape"]))
+        assert " ".join(page.text("changed-words").split()) == (
+            f"Until now, pictures for this classifier were sent as {described(before)}. "
+            f"It now takes {described(demand)}: {proved or 'nothing is proved about its pixels'}."
+        )
+        assert len(page.cloud.sent("/examples")) == sent
+        page.accept()
+        assert wire.header(page.enrol("a hat")).spec == demand["spec"]
+    page.connect(demand)
     page.choose(random_images(1))
     assert page.find("actions").is_displayed()
 

@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.errors import DataError
@@ -34,7 +34,6 @@ def given_answers(bits: int, labels: int, seed: int) -> tuple[np.ndarray, np.nda
     return draw.integers(0, labels, 1 << bits), draw.random(1 << bits) < 0.2
 
 
-@settings(deadline=None)
 @given(bits=st.integers(1, 10), labels=st.integers(1, 40), seed=st.integers(0, 99))
 def test_a_table_comes_back_as_it_was(bits: int, labels: int, seed: int):
     table = made(bits, labels, seed=seed)
@@ -55,7 +54,6 @@ def test_the_first_bit_of_a_code_is_the_highest_of_its_number():
     assert table.look_up(codes[[6, 1]]) == [answers[6], answers[1]]
 
 
-@settings(deadline=None)
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_one_changed_bit_anywhere_is_noticed(place: float, bit: int):
     content = bytearray(made(4, 3).content)
@@ -64,7 +62,6 @@ def test_one_changed_bit_anywhere_is_noticed(place: float, bit: int):
         tables.decode(bytes(content))
 
 
-@settings(deadline=None)
 @given(content=st.binary(max_size=300), known=st.booleans())
 def test_any_bytes_are_a_table_or_an_error(content: bytes, known: bool):
     with pytest.raises(DataError):
