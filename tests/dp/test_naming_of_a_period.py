@@ -23,7 +23,7 @@ from sfumato.dp.naming import (
     of_each,
     round_shares,
 )
-from sfumato.dp.naming.period import bound_posterior, share_codes, share_levels
+from sfumato.dp.naming.period import bound_posterior, least_share, share_codes, share_levels
 from sfumato.errors import ConfigError
 
 few_tries = settings(deadline=None, max_examples=40)
@@ -255,7 +255,7 @@ def test_rare_codes_are_sent_as_the_nearest_that_many_have():
     reference = np.repeat([0b000, 0b011, 0b111, 0b100], [500, 400, 90, 10])
     rule, share = share_codes(reference, outputs=8, least=0.05, delta=0.01)
     assert rule.tolist() == [0b000, 0b000, 0b000, 0b011, 0b000, 0b111, 0b111, 0b111]
-    assert share == pytest.approx(0.09 - math.sqrt(math.log(800) / 2_000))
+    assert 0.09 - math.sqrt(math.log(800) / 2_000) < share == least_share(0.09, 1_000, delta=0.01 / 8)
     draw = np.random.default_rng(0)
     laws = draw.dirichlet(np.full(8, 0.3), size=200)
     sent = np.zeros((200, 8))
@@ -266,6 +266,21 @@ def test_rare_codes_are_sent_as_the_nearest_that_many_have():
     with pytest.raises(ConfigError, match=r"least=0.9: the most frequent code has 0\.5"):
         share_codes(reference, outputs=8, least=0.9, delta=0.01)
     assert bound_posterior(1_000, 0.0) == 1
+
+
+@pytest.mark.parametrize(("mean", "people"), [(0.02, 300), (0.3, 50), (0.9, 40)])
+def test_a_mean_of_independent_people_is_below_its_end_as_rarely_as_is_stated(mean: float, people: int):
+    counted = np.random.default_rng(0).binomial(people, mean, size=2_000) / people
+    ends = np.array([least_share(share, people, delta=0.05) for share in counted])
+    assert (ends > mean).mean() <= 0.05
+    assert (ends <= counted).all()
+    assert least_share(0.0, people, delta=0.05) == least_share(1e-9, people, delta=0.05) == 0
+    # Its equation at a share of 1: m·ln(1/end) = ln(1/δ).
+    assert least_share(1.0, people, delta=0.05) == pytest.approx(0.05 ** (1 / people))
+
+
+def test_random_bits_leave_everybody_with_a_guess():
+    assert bound_posterior(1_000, 1 / 32, 1 / 32) == pytest.approx(1 / 1_000)
 
 
 # T8: rare alarms.

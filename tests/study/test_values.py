@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,14 @@ from sfumato import data
 from sfumato.attack import ensemble, plda
 from sfumato.attack.ensemble import GALLERY, OTHERS, PROBES
 from sfumato.data.labelled import Label, LabelledImages
+from sfumato.protect.code import Code
 from sfumato.study import cells as kinds
 from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.choose.figures import classifier_in_words
 from sfumato.study.lab.lab import Lab, Progress
-from sfumato.study.measure import attack
+from sfumato.study.measure import attack, proofs
+from sfumato.study.measure.results import Proved
 
 SPECS = ["pixelize:cell=4", "gaussian:sigma=40", "dp-pix:cell=4,epsilon=30", "blur:radius=1", "block:share=1"]
 
@@ -247,3 +250,36 @@ def test_of_too_many_training_images_some_people_are_learned_from(tmp_path, monk
 def test_a_classifier_on_means_is_named_in_words():
     assert classifier_in_words("plda, on 4x4 means") == "PLDA classifier, on 4x4 means"
     assert classifier_in_words("rbf") == "Gaussian-kernel SVM classifier"
+
+
+class Brightness:
+    """Two outputs: whether an image is bright."""
+
+    outputs = 2
+
+    def release(self, images: torch.Tensor, noise: Any) -> Any:
+        return SimpleNamespace(vectors=lambda: (images.float().mean((1, 2, 3)) > 128).float()[:, None])
+
+
+def test_few_outputs_prove_how_sure_anybody_can_be_and_random_bits_leave_a_guess(tmp_path, monkeypatch):
+    study, protection = lab(tmp_path), Brightness()
+    monkeypatch.setattr(study, "protection_of", lambda spec, seed: protection)
+
+    def measured() -> Proved:
+        return Proved(
+            release="bits", bytes_per_image=1, **proofs._count_outputs(study, Cell("proved", "answer", 0))
+        )
+
+    of_each = study.adversaries.others.images[::8]  # the first of each person's eight
+    rarest = protection.release(of_each, None).vectors().mean().item()
+    rarest = min(rarest, 1 - rarest)
+    end = measured().rarest  # with a chance of 0.05 / 2 it is above the share of the population
+    assert 20 * (rarest * np.log(rarest / end) + (1 - rarest) * np.log((1 - rarest) / (1 - end))) == (
+        pytest.approx(np.log(2 / 0.05))
+    )
+    assert measured().surest(1_000) == pytest.approx(1 / (1_000 * end))
+    monkeypatch.setattr(protection, "outputs", 4)  # of which two occur: the others may be of one person
+    assert measured().surest(10**9) is None
+    monkeypatch.setattr(protection, "outputs", 2)
+    monkeypatch.setattr(protection, "laws", Code("bit.safetensors", epsilon=1e-6).laws, raising=False)
+    assert measured().surest(1_000) == pytest.approx(1 / 1_000, rel=1e-5)

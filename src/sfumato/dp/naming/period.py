@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq  # type: ignore[import-untyped]
+from scipy.special import rel_entr  # type: ignore[import-untyped]
 
 from sfumato.dp.naming.bound import check_count
 from sfumato.errors import ConfigError
@@ -87,9 +89,22 @@ def count_alarms(most: int, slots: int) -> int:
     return sum(math.comb(n, alarms) for alarms in range(min(k, n) + 1))
 
 
-def bound_posterior(people: int, share: float) -> float:
-    """1 / (Nβ): the most that any output makes any of N equally likely people likely; 1 if β is 0."""
-    return min(1.0, 1 / (check_count("people", people) * share)) if share > 0 else 1.0
+def bound_posterior(people: int, share: float, likeliest: float = 1.0) -> float:
+    """p / (Nβ): the most that any output makes any of N equally likely people likely; 1 if β is 0."""
+    return min(1.0, likeliest / (check_count("people", people) * share)) if share > 0 else 1.0
+
+
+def least_share(share: float, people: int, *, delta: float) -> float:
+    """The end below which a mean is with a chance of at most δ, if m independent people have this one.
+
+    Source: Hoeffding 1963, Theorem 1, for numbers from 0 to 1: m·KL(share ‖ end) = ln(1/δ).
+    """
+
+    def excess(end: float) -> float:
+        return people * float(rel_entr(share, end) + rel_entr(1 - share, 1 - end)) + math.log(delta)
+
+    lowest = share * 1e-9
+    return float(brentq(excess, lowest, share)) if share > 0 and excess(lowest) > 0 else 0.0
 
 
 class Shared(NamedTuple):
@@ -109,14 +124,16 @@ def share_levels(reference: ArrayLike, *, levels: int, delta: float) -> Shared:
     known = np.sort(np.asarray(reference, dtype=np.float64))
     edges = known[np.arange(1, levels) * len(known) // levels]
     counts = np.bincount(np.searchsorted(edges, known, "right"), minlength=check_count("levels", levels))
-    return Shared(edges, max(0.0, counts.min() / len(known) - 2 * _deviation(2 / delta, len(known))))
+    return Shared(
+        edges, max(0.0, counts.min() / len(known) - math.sqrt(2 * math.log(2 / delta) / len(known)))
+    )
 
 
 def share_codes(reference: ArrayLike, *, outputs: int, least: float, delta: float) -> Shared:
     """Sends no rare code: one that less than a share of a public reference has becomes the nearest other.
 
-    Nearest by the number of bits that differ; of several the smallest. β is that share less √(ln(K/δ) / 2m),
-    by Hoeffding's inequality for each of K codes; the codes that become one of them only add to it.
+    Nearest by the number of bits that differ; of several the smallest. β is the `least_share` of the rarest,
+    with δ/K for each of K codes; the codes that become one of them only add to it.
     `reference` is (m,) whole numbers below `outputs`, K. Raises ConfigError if no code is so frequent.
     """
     known = np.asarray(reference, dtype=np.int64)
@@ -125,9 +142,5 @@ def share_codes(reference: ArrayLike, *, outputs: int, least: float, delta: floa
     if not len(kept):
         raise ConfigError(f"least={least:g}: the most frequent code has {shares.max():.3g}: ask for less")
     differ = np.bitwise_count(np.arange(outputs)[:, None] ^ kept)  # (K, kept)
-    share = float(shares[kept].min()) - _deviation(outputs / delta, len(known))
-    return Shared(kept[differ.argmin(axis=1)], max(0.0, share))
-
-
-def _deviation(events: float, people: int) -> float:
-    return math.sqrt(math.log(events) / (2 * people))
+    share = least_share(float(shares[kept].min()), len(known), delta=delta / outputs)
+    return Shared(kept[differ.argmin(axis=1)], share)
