@@ -275,7 +275,6 @@ def test_a_mean_of_independent_people_is_below_its_end_as_rarely_as_is_stated(me
     assert (ends > mean).mean() <= 0.05
     assert (ends <= counted).all()
     assert least_share(0.0, people, delta=0.05) == least_share(1e-9, people, delta=0.05) == 0
-    # Its equation at a share of 1: m·ln(1/end) = ln(1/δ).
     assert least_share(1.0, people, delta=0.05) == pytest.approx(0.05 ** (1 / people))
 
 

@@ -1,5 +1,6 @@
 """Accuracy and naming by group of people: gaps that are there are found, and others are not."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,12 @@ from tests.study.test_run import SETTINGS, cartoons
 from sfumato.assess.hits import Hits
 from sfumato.audits import evidence
 from sfumato.audits.findings import as_text
-from sfumato.data.labelled import Label, LabelledImages
+from sfumato.data.labelled import Label
 from sfumato.errors import ConfigError, DataError
 from sfumato.study import grid, report, run
 from sfumato.study.choose import groups
 from sfumato.study.choose.groups import ByGroup
 from sfumato.study.choose.results import load
-
-PARTS = ("hits", "probes")
 
 
 def drawn(draws: np.random.Generator, people: int, share: float, *, each: int = 10) -> Hits:
@@ -49,42 +48,34 @@ def test_of_groups_without_a_gap_the_interval_covers_none_in_95_of_100_studies(s
     assert covered / 400 >= 0.95 - 2 * (0.95 * 0.05 / 400) ** 0.5
 
 
-def with_teams(per_person: bool = True) -> LabelledImages:
-    loaded = cartoons()
+def prepared(*, per_person: bool = True, **task: Any) -> run.Prepared:
+    """Drawn faces of people of two teams; or of whom each is in both."""
+    loaded, quick = cartoons(), {"attacks": ["reidentify-values"], "protections": ["pixelize:cell=4"]}
     who = loaded.label("identity").codes if per_person else torch.arange(len(loaded))
-    labels = {**loaded.labels, "team": Label(who % 2, ("east", "west"))}
-    return LabelledImages(loaded.name, loaded.images, labels, loaded.splits)
-
-
-def settings(**task: Any) -> grid.StudyConfig:
-    quick = {"attacks": ["reidentify-values"], "protections": ["pixelize:cell=4"], "pictures": 0}
-    return grid.parse({**SETTINGS, **quick, "task": {**SETTINGS["task"], "groups": ["team"], **task}})
+    teams = replace(loaded, labels={**loaded.labels, "team": Label(who % 2, ("east", "west"))})
+    task = {**SETTINGS["task"], "groups": ["team"], **task}
+    return run.prepare(grid.parse({**SETTINGS, **quick, "task": task, "pictures": 0}), loaded=teams)
 
 
 @pytest.mark.usefixtures("quick_adversaries")
 def test_a_study_counts_everybody_once_and_its_report_and_evidence_say_the_gap(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(groups, "FEWEST", 3)  # of six test people
-    run.run(run.prepare(settings(), loaded=with_teams()), tmp_path)
+    run.run(prepared(), tmp_path)
     results = load(tmp_path)
-    of = {setting.protection: setting for setting in results.settings}
-    made = list(groups.by_group(results))
+    made, of = list(groups.by_group(results)), {each.protection: each for each in results.settings}
     for each in made:
-        right, asked = (sum(sum(getattr(hits, part)) for hits in each.groups.values()) for part in PARTS)
+        counts = [(sum(hits.hits), sum(hits.probes)) for hits in each.groups.values()]
+        right, asked = map(sum, zip(*counts, strict=True))
         whole = of[each.protection].risk.top1 if each.named else of[each.protection].accuracy
-        assert right / asked == pytest.approx(whole.value)
-        assert set(each.groups) == {"east", "west"}
+        assert (set(each.groups), right / asked) == ({"east", "west"}, pytest.approx(whole.value))
     assert {each.named for each in made} == {True, False}
     assert "named, by team" in report.write(tmp_path).read_text()
-    case = evidence.read_case(results, tmp_path, protection="pixelize:cell=4")
-    said = as_text(evidence.make_report(case))
-    own = [str(each) for each in made if each.protection == "pixelize:cell=4"]
-    assert len(own) == 2
-    assert f"By {'; '.join(own)}." in said
-    assert "names no groups" not in said
+    said = as_text(evidence.make_report(evidence.read_case(results, tmp_path, protection="pixelize:cell=4")))
+    assert f"By {made[1]}; {made[2]}." in said
 
 
 def test_a_label_that_divides_the_photographs_of_a_person_names_no_group(tmp_path: Path):
     with pytest.raises(DataError, match=r"groups: team: .* people have more than one value: name a label of"):
-        run.run(run.prepare(settings(), loaded=with_teams(per_person=False)), tmp_path)
+        run.run(prepared(per_person=False), tmp_path)
     with pytest.raises(ConfigError, match="groups: identity is the target or the secret"):
-        settings(groups=["identity"])
+        prepared(groups=["identity"])

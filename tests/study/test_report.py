@@ -437,14 +437,6 @@ def test_every_learner_differs_in_line_or_fill():
     assert len({(look.colour, look.marker) for look in entries}) == 1
 
 
-def test_every_attack_has_short_words_of_its_own():
-    attacks = list(vocabulary.ATTACKS.values())
-    assert len({attack.short for attack in attacks}) == len(attacks)
-    for attack in attacks:
-        assert attack.short.startswith("adaptive" if attack.adaptive else "static")
-        assert attack.view == "released" or attack.fuses or attack.view in attack.short
-
-
 # Restored pictures, operations, and the rest of a whole run of today
 
 

@@ -70,10 +70,7 @@ def test_a_family_without_a_series_has_the_others(page):
         if words.endswith("chance: 20.0%")
     ]
     lines = ["clean images", "chance"]
-    assert series == [
-        ["clean", "protected", "denoised", *lines],
-        ["protected", *lines],
-    ]
+    assert series == [["clean", "protected", "denoised", *lines], ["protected", *lines]]
     for title in ("Private feature (dimension = 10)", "Learned mask (keep = 0.1)"):
         assert title in page.words
 

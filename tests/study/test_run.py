@@ -317,16 +317,6 @@ def test_an_adversary_on_values_learns_from_all_people_whom_nobody_looks_for(fin
         assert result["learned_from"] == 18 * 9  # all images of people whom nobody looks for
 
 
-def test_accuracy_records_the_operations_of_a_query(finished):
-    operations = {key: result["operations"] for key, result in results(finished, "accuracy").items()}
-    clean = operations["none", "clean"]
-    assert clean > 0
-    assert operations["blur:radius=1", "clean"] == clean
-    assert operations["blur:radius=1", "protected"] == clean
-    # The denoiser: 16x16 places, 3x3 windows, from 3 channels to 4 and back.
-    assert operations["blur:radius=1", "denoised"] == clean + 16 * 16 * 9 * (3 * 4 + 4 * 3)
-
-
 def test_other_shots_test_the_same_models(finished, tmp_path):
     directory = shutil.copytree(finished, tmp_path / "run")
     models = set((directory / "models").iterdir())

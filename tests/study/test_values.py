@@ -252,34 +252,25 @@ def test_a_classifier_on_means_is_named_in_words():
     assert classifier_in_words("rbf") == "Gaussian-kernel SVM classifier"
 
 
-class Brightness:
-    """Two outputs: whether an image is bright."""
-
-    outputs = 2
-
-    def release(self, images: torch.Tensor, noise: Any) -> Any:
+def test_few_outputs_prove_how_sure_anybody_can_be_and_random_bits_leave_a_guess(tmp_path, monkeypatch):
+    def release(images: torch.Tensor, noise: Any) -> Any:
         return SimpleNamespace(vectors=lambda: (images.float().mean((1, 2, 3)) > 128).float()[:, None])
 
-
-def test_few_outputs_prove_how_sure_anybody_can_be_and_random_bits_leave_a_guess(tmp_path, monkeypatch):
-    study, protection = lab(tmp_path), Brightness()
+    study, protection = lab(tmp_path), SimpleNamespace(outputs=2, release=release)
     monkeypatch.setattr(study, "protection_of", lambda spec, seed: protection)
 
     def measured() -> Proved:
-        return Proved(
-            release="bits", bytes_per_image=1, **proofs._count_outputs(study, Cell("proved", "answer", 0))
-        )
+        counted = proofs._count_outputs(study, Cell("proved", "answer", 0))
+        return Proved(release="bits", bytes_per_image=1, **counted)
 
     of_each = study.adversaries.others.images[::8]  # the first of each person's eight
     rarest = protection.release(of_each, None).vectors().mean().item()
     rarest = min(rarest, 1 - rarest)
     end = measured().rarest  # with a chance of 0.05 / 2 it is above the share of the population
-    assert 20 * (rarest * np.log(rarest / end) + (1 - rarest) * np.log((1 - rarest) / (1 - end))) == (
-        pytest.approx(np.log(2 / 0.05))
-    )
+    divergence = rarest * np.log(rarest / end) + (1 - rarest) * np.log((1 - rarest) / (1 - end))
+    assert 20 * divergence == pytest.approx(np.log(2 / 0.05))
     assert measured().surest(1_000) == pytest.approx(1 / (1_000 * end))
-    monkeypatch.setattr(protection, "outputs", 4)  # of which two occur: the others may be of one person
+    protection.outputs = 4  # of which two occur: the others may be of one person
     assert measured().surest(10**9) is None
-    monkeypatch.setattr(protection, "outputs", 2)
-    monkeypatch.setattr(protection, "laws", Code("bit.safetensors", epsilon=1e-6).laws, raising=False)
+    protection.outputs, protection.laws = 2, Code("bit.safetensors", epsilon=1e-6).laws
     assert measured().surest(1_000) == pytest.approx(1 / 1_000, rel=1e-5)

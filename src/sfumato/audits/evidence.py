@@ -284,8 +284,7 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
     gaps = [(f"{kind.capitalize()} from {_count(n)}", "no figure") for kind, n in missing]
     heading, *clauses = _read("clauses")
     use = "The use that is left of the releases." if case.utility else "It was not measured."
-    ask = "The questions are in our words. The table finds figures; it claims no conformity."
-    repeat = "Repeat it when the protection, the data or the known attacks change."
+    said = _words("sections")
     untested = (*gaps, *case.untested, *_words("untested").items())
     sentence = (
         f"The threshold is {100 * threshold:g}%, for averages over people: the largest risk is beside them. "
@@ -303,10 +302,10 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
         *(_find(kind, case.risks, judged, threshold) for kind in _KINDS),
         _section("Proof", case.proof, _read("techniques")[0], [case.technique] if case.technique else []),
         _section("Utility", use, ("who uses them", "right, with the interval"), case.utility),
-        *([_section("Groups of people", f"By {told}.", ("setting", *GROUPED), rows)] if rows else []),
+        *([_section("Groups of people", f"By {told}.", GROUPED, rows)] if rows else []),
         _section("Not tested", "A risk that was not tested may be large.", ("part", "reason"), untested),
-        _section("Which figure answers which question", ask, heading, clauses),
-        _section("How to repeat it", repeat, ("part", "command or SHA-256"), case.origin),
+        _section("Which figure answers which question", said["ask"], heading, clauses),
+        _section("How to repeat it", said["repeat"], ("part", "command or SHA-256"), case.origin),
     )
     made = Report(audit="evidence", subject=case.subject, sentence=sentence, findings=findings)
     return replace(made, limits=(*_words("limits").values(),), risks=case.risks)

@@ -12,7 +12,7 @@ from sfumato.study.choose.figures import Estimate, Figures, estimate_of, interva
 
 FEWEST = 5  # people of a group that is compared with others
 PARTS = ("tested", "looked for")  # people whose groups a study lists
-GROUPED = ("figure", "each group, with its interval over people", "largest gap")  # of a row, see ByGroup.row
+GROUPED = ("setting", "figure", "each group, with its interval over people", "largest gap")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ByGroup:
 
     @property
     def row(self) -> tuple[str, str, str, str]:
-        """The protection, and GROUPED."""
+        """The cells of GROUPED."""
         shares = "; ".join(f"{name} {interval(estimate_of(hits))}" for name, hits in self.groups.items())
         figure = f"{'named' if self.named else 'right'}, by {self.label}"
         return self.protection, figure, shares, interval(self.gap[2], " points") if self.gap else "–"

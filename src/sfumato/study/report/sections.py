@@ -205,17 +205,16 @@ def log_rank_privacy(results: Results) -> Section | None:
 
 def groups(results: Results) -> Section | None:
     """Accuracy and naming by group of people, in a row for each setting and figure."""
-    every = list(by_group(results))
-    columns = [
-        text_column(name, lambda each, at=at: each.row[at], wide=True) for at, name in enumerate(GROUPED, 1)
-    ]
-    table = settings_table("groups", every, columns, setting=lambda each: each.protection)
+    if not (every := list(by_group(results))):
+        return None
+    columns = [text_column(name, lambda row, at=at: row[at]) for at, name in enumerate(GROUPED) if at]
     chosen = results.advice.setting and results.advice.setting.protection
-    words = [str(each) for each in every if each.protection == chosen]
-    values = {"table": table, "words": words, "fewest": FEWEST}
-    return (
-        Section("groups", "Who is served worst, and who is named most", values, "Groups") if every else None
-    )
+    values = {
+        "table": settings_table("groups", [each.row for each in every], columns, setting=lambda row: row[0]),
+        "words": [str(each) for each in every if each.protection == chosen],
+        "fewest": FEWEST,
+    }
+    return Section("groups", "Who is served worst, and who is named most", values, "Groups of people")
 
 
 def inference(results: Results) -> Section | None:
