@@ -54,7 +54,7 @@ def _counts(lab: Lab, cell: Cell) -> bool:
 def _count_outputs(lab: Lab, cell: Cell) -> Facts:
     """How rare the rarest output is among releases of other people, one of each, if there are few outputs."""
     protection, others = lab.protection(cell), lab.adversaries.others
-    outputs: int = protection.outputs
+    outputs: int = getattr(protection, "outputs", None) or _FEW + 1  # too many to count
     if outputs > _FEW:
         return {}
     first = np.unique(others.label(lab.adversaries.sensitive).codes.numpy(), return_index=True)[1]
