@@ -80,7 +80,8 @@ def test_numbers_that_few_have_pictures_for_are_measured_on_them_and_by_further_
     made = lab(tmp_path, replace(loaded, splits=splits))
     result = results.Many.model_validate(many.MANY.measure(made, Cell("many", "pixelize:cell=4", 0)))
     assert result.pictures == 12  # of the test
-    assert [(point.releases, point.panel) for point in result.points] == [(1, None), (3, None), (10, 20)]
+    held = [(point.releases, point.panel, point.known) for point in result.points]
+    assert held == [(1, None, None), (3, None, None), (10, 20, 12)]
     few = many._with_pictures(made.adversaries.further, "identity", 10)
     assert len(few) == 24 * 40
     codes = few.label("identity").codes
@@ -91,10 +92,11 @@ def test_numbers_that_few_have_pictures_for_are_measured_on_them_and_by_further_
 
 def test_numbers_of_releases_that_fewer_people_have_state_the_guessing_among_these():
     points = curve(BLUR, {1: RARELY, 10: RARELY}).result.points
-    few = points[1].model_copy(update={"panel": 4})
+    few = points[1].model_copy(update={"panel": 4, "known": 9})
     made = curve(BLUR, {1: RARELY}, points=[points[0].model_dump(), few.model_dump()])
     one, ten = Results(study(BLUR), [made]).curves[BLUR].points
     assert (one.chance, ten.chance) == (1 / 40, 1 / 4)
+    assert (one.had.people, ten.had.people, ten.had.known) == (40, 4, 9)
 
 
 def test_a_study_names_a_number_of_releases_that_is_measured():

@@ -330,8 +330,7 @@ class Figures:
 
     def _curve(self, results: Sequence[Any]) -> Curve:
         sizes = [{point.releases: point for point in result.points} for result in results]
-        had = Means(results[0].panel, results[0].known, results[0].others)
-        made = []
+        first, made = results[0], []
         for size in sizes[0]:
             points = [of_seed[size] for of_seed in sizes if size in of_seed]
             if len(points) < len(sizes):
@@ -345,9 +344,10 @@ class Figures:
             accepted = statistics.fmean(point.accepted for point in points)
             named = estimate_of(hits), hits, chance, accepted, estimate_of(linked)
             believed = self._believed([(point, point.tries) for point in points])
-            made.append(Together(size, *named, replace(had, releases=size), *believed))
+            had = Means(panels[0], points[0].known or first.known, first.others, size)
+            made.append(Together(size, *named, had, *believed))
         stopped = any(result.stopped for result in results)
-        return Curve(tuple(made), results[0].enough, results[0].able, stopped)
+        return Curve(tuple(made), first.enough, first.able, stopped)
 
     def _believed(
         self, seeds: Sequence[tuple[Any, Sequence[int] | None]]

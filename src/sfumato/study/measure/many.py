@@ -73,7 +73,7 @@ def _measure(lab: Lab, cell: Cell) -> Facts:
                 "accepted": round(point.accepted, 4),
                 "linked": _round(point.linked),
                 **identity.by_person(point.scores, point.right, point.shown, point.half[point.shown]),
-                **({"panel": curve.panel} if curve and curve is not curves[0] else {}),
+                **({"panel": curve.panel, "known": curve.known} if curve and curve is not curves[0] else {}),
             }
             for curve in curves
             for point in (curve.points if curve else ())

@@ -178,7 +178,8 @@ class Point(Believed):
     by_adversary: dict[str, float]  # the share of each, of all people
     accepted: float  # sets accepted as the right person's, at 1 in 100 false acceptances
     linked: tuple[float, ...]  # per person: tries that link labels of two services, n releases each
-    panel: int | None = None  # people to choose from, if fewer are looked for than with the first number
+    panel: int | None = None  # people to choose from, if others are looked for than with the first number
+    known: int | None = None  # pictures of each in a gallery, likewise
 
 
 class Many(Model):
