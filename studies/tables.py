@@ -220,13 +220,15 @@ def of_equal_accuracy(records: Iterable[Row]) -> Iterator[Row]:
 
 
 def of_features(records: Iterable[Row]) -> Iterator[Row]:
-    """Accuracy-privacy curves (DPFE, Definition 11) over those of the plain feature, and over those of the cut below."""
+    """Accuracy-privacy curves (DPFE, Definition 11) over those of the plain feature and of lower cuts."""
     runs = {(_world(row), *row["part"].values(), row["seed"]): row for row in records if "part" in row}
     for (world, attributes, cut, variant, seed), run in runs.items():
         rival = {"dpfe": ("over plain", "simple"), "log-rank": ("over DPFE", "dpfe")}.get(variant)
         others = {rival[0]: (world, attributes, cut, rival[1], seed)} if rival else {}
         if cut != CUTS[0]:
             others["over a lower cut"] = (world, attributes, CUTS[CUTS.index(cut) - 1], variant, seed)
+        if cut == CUTS[-1]:
+            others["over the lowest cut"] = (world, attributes, CUTS[0], variant, seed)
         for name, other in ((name, runs[key]) for name, key in others.items() if key in runs):
             one, two = (
                 [(_accuracy(point), _worst(point)["lrp"]) for point in each["curve"]] for each in (run, other)
@@ -336,7 +338,7 @@ def of_agreement(records: Iterable[Row]) -> Iterator[Row]:
                         "table": name, "data": data, "measure": measure, "kendall": statistics.mean(values),
                         "reliable": table["reliability"][data]["kendall"]["low"] > 0,
                         "annotators": agreement["annotators"], "record": agreement["record"],
-                        "network": network if measure == "semsim" else None,
+                        "network": network if measure.partition(", margin")[0] == "semsim" else None,
                     }  # fmt: skip
 
 

@@ -1,11 +1,10 @@
-"""What claims on the papers wait for, by its worth: DPFE with all labels, FS-PIC at length, Meta-Clip at less noise.
+"""What claims on the papers wait for, by its worth: FS-PIC at length, Meta-Clip at less noise.
 
     studies/accelerator/run.sh OUT --only papers+student
     python studies/accelerator/papers.py OUT --keep     # puts what is done into studies/results
 
-On the card: private features of `lfw-small` and `lfw-paper` of studies/features.py, six seeds; the settings of
-studies/omniglot-long.yaml that have no record in studies/results yet; those of studies/lfw-published-longer.yaml; then
-log-rank privacy as a loss. On processors beside it: Meta-Clip and its rivals at less noise inside, each with settings that
+On the card: the settings of studies/omniglot-long.yaml that have no record in studies/results yet, and those of
+studies/lfw-published-longer.yaml. On processors beside it: Meta-Clip and its rivals at less noise inside, each with settings that
 its seed chose, see `sweep` of studies/clipping.py; then the comparisons there that have no record, such as Reptile's.
 """
 
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import clipping
-import features
 import torch
 from pool import Options, Task, card, file_of, lines, options, run
 from rows import RESULTS, Rows
@@ -39,8 +37,7 @@ SMALL = (*(f"training.{key}={value}" for key, value in _TRAINING.items()), "task
 
 def tasks() -> list[Task]:
     """Those of the card, then those of processors."""
-    models = [task for name in STUDIES for task in _trainings(name)]
-    made = [*_features("dpfe"), *models, *_features("log-rank")]
+    made = [task for name in STUDIES for task in _trainings(name)]
     made += [*_sweeps("norms", "adaclip"), *_sweeps("logarithm")]
     done = set(clipping.RECORDS)
     for about, seeds, names in clipping.COMPARED:
@@ -51,15 +48,6 @@ def tasks() -> list[Task]:
             if (task := f"{comparison.name}, {name}") not in done:
                 made.append(Task(task, settings, about[0], on_card=False))
     return made
-
-
-def _features(variant: str) -> list[Task]:
-    done = set(features.RECORDS)
-    return [
-        Task(f"{world}, {variant}, seed {seed}", {"world": world, "variant": variant, "seed": seed}, world)
-        for seed, world in product(features.SEEDS, ("lfw-paper", "lfw-small"))
-        if f"{world}-{seed}-G-conv7-{variant}" not in done
-    ]
 
 
 def _sweeps(*parts: str) -> list[Task]:
@@ -100,19 +88,8 @@ def work(task: Task, given: Options) -> dict[str, Any]:
         return train_few_shot(task, given)
     rows = Rows(given.out / "rows" / file_of(task.name).replace("safetensors", "jsonl"))
     rows.path.unlink(missing_ok=True)
-    todo = {"world": hide_features, "noise": sweep}.get(next(iter(task.settings)), compare)
-    todo(task, given, rows)
+    (sweep if "noise" in task.settings else compare)(task, given, rows)
     return {"rows": dict(rows)}
-
-
-def hide_features(task: Task, given: Options, rows: Rows) -> None:
-    """The models of one variant, its beta chosen by this seed, and the plain one, measured."""
-    world, variant, seed = task.settings.values()
-    scale = features.FULL if given.scale == 1 else features.SMALL
-    study = features.Study(world, scale, seed, rows, card())
-    plain = ("simple",) if variant == "dpfe" else ()
-    study.world = replace(study.world, variants=(*plain, variant))
-    study.run()
 
 
 def sweep(task: Task, given: Options, rows: Rows) -> None:
@@ -189,14 +166,8 @@ def put_back(given: Options) -> None:
 
 def keep(given: Options) -> None:
     """Put the rows and records of finished tasks into studies/results."""
-    rows: dict[str, dict[str, Any]] = {}
     for line in lines("papers", given):
-        for name, row in line["result"].get("rows", {}).items():
-            before = rows.get(name) or features.RECORDS.get(name, {})  # of choices by two variants
-            rows[name] = row | {key: before[key] | row[key] for key in ("tried", "chosen") if key in before}
-    own = [name for name in rows if name.startswith("lfw-")]
-    features.RECORDS.update({name: rows[name] for name in own})
-    CLIPPING.update({name: row for name, row in rows.items() if name not in own})
+        CLIPPING.update(line["result"].get("rows", {}))
     put_back(given)
     for name in STUDIES:
         lab = lab_of(name, given)

@@ -14,7 +14,7 @@ from encoders import Small, write_onnx
 from PIL import Image
 from safetensors.torch import save_file
 
-from sfumato import images
+from sfumato import images, wire
 from sfumato.learn import adversarial_mask, classifier, meta, private_feature
 from sfumato.protect.code import load_encoder
 
@@ -142,6 +142,32 @@ def test_a_code_of_words_says_what_it_costs_to_enrol_by_one(command: Command, tm
     assert load_encoder("m.safetensors").network.codebook is not None
     shown = command("show", "m.safetensors").out
     assert "Its bits are the number of a word, which a service decodes" in shown
+
+
+def test_no_device_sends_a_code_that_few_of_a_reference_have(command: Command, tmp_path: Path):
+    """From the training to the released files, by commands alone."""
+    for name, more in {"hats": "images_per_identity: 9, identities: 24", "people": "identities: 200"}.items():
+        seed = f"images_per_identity: 1, seed: {len(name)}, " if name == "people" else ""
+        source = f"{{source: faces, {seed}{more}, headwear: 18, size: 16}}"
+        Path(f"{name}.yaml").write_text(f"data: {source}\nprotections: []\nlearners: [clean]\n")
+    asked = ["bits=5", "common=0.03", "codebook=means", *SMALL["code"][1][1:], "way=4", "shot=2", "queries=2"]
+    words = ("--data", "hats.yaml", "--target", "headwear", "--out", "m.safetensors", "--episodes", "4")
+    words = (*words, *(f"--set={each}" for each in asked))
+    check_mistake(command("train", "code", *words), "common=0.03 and no reference of people: give both")
+    mistaken = command("train", "code", *words, "--reference", "hats.yaml")
+    check_mistake(mistaken, "hats.yaml: has images of the training: name those of other people")
+    said = command("train", "code", *words, "--reference", "people.yaml")
+    assert said.code == 0, said.err
+    (kept,) = re.findall(
+        r"each of the (\d+) codes that leave is that of β = [\d.]+% of people or more", said.out
+    )
+    assert "the reference of 200 people is a random sample" in command("show", "m.safetensors").out
+    command("data", "write", "hats.yaml", "shown")
+    assert command("protect", "shown", "released", "--with", "code:artefact=m.safetensors").code == 0
+    sent = [file.read_bytes() for file in Path("released").rglob("*.release")]
+    codes = {wire.decode(each, most_images=1, most_pixels=1000).numbers().tobytes() for each in sent}
+    assert len(sent) > 200
+    assert 1 < len(codes) <= int(kept) < 32
 
 
 def test_a_start_is_learned_and_said_how(command: Command, tmp_path: Path):

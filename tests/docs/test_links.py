@@ -17,6 +17,9 @@ REPOSITORY = Path(__file__).parents[2]
 LINK = re.compile(
     r"\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)|(?:href|src)=\"([^\"]+)\"|^\[[^\]]+\]: (\S+)", re.MULTILINE
 )
+NAMED = re.compile(
+    r"`([\w./*-]+(?:/|\.(?:py|yaml|jsonl)))(?:`: ((?:`\w+`(?:, )?)+))?"
+)
 MADE = re.compile(r"`docs/reference/([a-z/-]+)\.(?:md|rst)(?:#[\w-]+)?`")
 
 
@@ -64,6 +67,20 @@ def test_every_link_leads_to_what_a_clone_has(page: str):
         assert path in PLACES, f"{page} links {path}"
         if anchor and path.endswith(".md"):
             assert anchor in anchors(path), f"{page} links {path}#{anchor}"
+
+
+def test_each_row_of_the_papers_names_modules_names_studies_and_tests_that_are_there_or_their_commit():
+    text, checked = (REPOSITORY / "docs" / "papers.md").read_text(encoding="utf-8"), 0
+    for cell in (cell for row in re.findall(r"^\|.+\|$", text, re.MULTILINE) for cell in row.split(" | ")):
+        for path, named in re.findall(
+            r"`([\w./*-]+(?:/|\.(?:py|yaml|jsonl)))(?:`: ((?:`\w+`(?:, )?)+))?", cell
+        ):
+            made = [kept for base in (path, f"src/sfumato/{path}") for kept in REPOSITORY.glob(base)]
+            assert made or "at commit" in cell, f"docs/papers.md: name the commit of {path}: {cell}"
+            lacking = [name for name in re.findall(r"\w+", named) if made and name not in made[0].read_text()]
+            assert not lacking, f"docs/papers.md: {path} has no {lacking}"
+            checked += bool(made)
+    assert checked > 150
 
 
 def test_pages_that_the_site_makes_are_named_by_a_path_that_it_makes():

@@ -17,10 +17,11 @@ from scipy.stats import beta, norm
 from torch import Tensor
 
 from sfumato.dp.audit import AuditConfig, AuditResult, audit, images
-from sfumato.dp.audit.evidence import Moment, divergence, lower_limit, upper_limit
+from sfumato.dp.audit.evidence import Moment, divergence
 from sfumato.dp.audit.neighbours import neighbours
 from sfumato.dp.guarantee import Definition
 from sfumato.dp.mechanisms import Noise, seeded_noise
+from sfumato.dp.naming.bound import lower_limit, upper_limit
 from sfumato.errors import ConfigError
 from sfumato.protect import parse
 

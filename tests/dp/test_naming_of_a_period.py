@@ -23,7 +23,7 @@ from sfumato.dp.naming import (
     of_each,
     round_shares,
 )
-from sfumato.dp.naming.period import bound_posterior, least_share, share_codes, share_levels
+from sfumato.dp.naming.period import bound_posterior, share_codes, share_levels
 from sfumato.errors import ConfigError
 
 few_tries = settings(deadline=None, max_examples=40)
@@ -252,10 +252,13 @@ def test_a_reference_of_m_people_has_as_large_shares_as_is_stated_but_for_delta(
 
 
 def test_rare_codes_are_sent_as_the_nearest_that_many_have():
+    bits = np.array(list(product((-1, 1), repeat=3)))
     reference = np.repeat([0b000, 0b011, 0b111, 0b100], [500, 400, 90, 10])
-    rule, share = share_codes(reference, outputs=8, least=0.05, delta=0.01)
+    rule, share = share_codes(reference, bits, least=0.05, delta=0.01)
     assert rule.tolist() == [0b000, 0b000, 0b000, 0b011, 0b000, 0b111, 0b111, 0b111]
-    assert 0.09 - math.sqrt(math.log(800) / 2_000) < share == least_share(0.09, 1_000, delta=0.01 / 8)
+    # By definition: at β, 90 of 1,000 or more are seen with a chance of δ/K.
+    seen = sum(math.comb(1_000, k) * share**k * (1 - share) ** (1_000 - k) for k in range(90, 300))
+    assert seen == pytest.approx(0.01 / 8)
     draw = np.random.default_rng(0)
     laws = draw.dirichlet(np.full(8, 0.3), size=200)
     sent = np.zeros((200, 8))
@@ -263,19 +266,26 @@ def test_rare_codes_are_sent_as_the_nearest_that_many_have():
     used = sent.sum(0) > 0
     stated = bound_posterior(200, sent.mean(0)[used].min())
     assert (sent.max(0)[used] / sent.sum(0)[used]).max() <= stated * (1 + 1e-9)
-    with pytest.raises(ConfigError, match=r"least=0.9: the most frequent code has 0\.5"):
-        share_codes(reference, outputs=8, least=0.9, delta=0.01)
+    with pytest.raises(ConfigError, match=r"common=0.9: the most frequent code has 0\.5 of the reference"):
+        share_codes(reference, bits, least=0.9, delta=0.01)
     assert bound_posterior(1_000, 0.0) == 1
 
 
-@pytest.mark.parametrize(("mean", "people"), [(0.02, 300), (0.3, 50), (0.9, 40)])
-def test_a_mean_of_independent_people_is_below_its_end_as_rarely_as_is_stated(mean: float, people: int):
-    counted = np.random.default_rng(0).binomial(people, mean, size=2_000) / people
-    ends = np.array([least_share(share, people, delta=0.05) for share in counted])
-    assert (ends > mean).mean() <= 0.05
-    assert (ends <= counted).all()
-    assert least_share(0.0, people, delta=0.05) == least_share(1e-9, people, delta=0.05) == 0
-    assert least_share(1.0, people, delta=0.05) == pytest.approx(0.05 ** (1 / people))
+def test_rare_words_are_sent_as_the_word_that_means_nearly_the_same():
+    """Not as the one whose bits differ least."""
+    words = np.array([[0.0, 0.0], [5.0, 5.0], [0.1, 0.1], [5.0, 5.1]])
+    rule, _ = share_codes(np.repeat([0, 1, 2], [60, 38, 2]), words, least=0.1, delta=0.05)
+    assert rule.tolist() == [0, 1, 0, 1]
+
+
+def test_the_codes_of_a_reference_are_as_frequent_among_all_people_as_is_stated_but_for_delta():
+    draw, broken = np.random.default_rng(0), 0
+    law = np.array([0.5, 0.2, 0.12, 0.08, 0.05, 0.03, 0.01, 0.01])
+    for _ in range(400):
+        reference = draw.choice(8, size=200, p=law)
+        rule, share = share_codes(reference, np.eye(8), least=0.03, delta=0.2)
+        broken += np.bincount(rule, weights=law)[np.unique(rule)].min() < share
+    assert 0 < broken / 400 <= 0.2
 
 
 def test_random_bits_leave_everybody_with_a_guess():

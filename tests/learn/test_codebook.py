@@ -136,22 +136,16 @@ def test_words_under_noise_are_on_average_the_word_that_was_meant(noise: dict[st
     assert made.weight(sent) == pytest.approx(1 / (1 + spread))
 
 
-def test_both_kinds_are_tried_if_images_can_judge_them(people: data.LabelledImages, tmp_path: Path):
-    train, validation = people.split("train"), people.split("validation")
-    config, checkpoint = CodeConfig(**QUICK, bits=4, codebook="auto"), tmp_path / "code.checkpoint"
-    how: dict[str, Any] = {"target": "headwear", "validation": validation}
-    chosen = code.train(train, config, **how, checkpoint=checkpoint)
-    tried = chosen.card["tried"]
-    assert set(tried) == {"signs", "means"}
-    assert chosen.card["validation_accuracy"] == max(tried.values())
-    assert tried[chosen.config.codebook] == max(tried.values())
-    for each in tried:
-        alone = code.train(train, replace(config, codebook=each), **how)
-        assert alone.card["validation_accuracy"] == tried[each]
-    assert not list(tmp_path.iterdir())
-    for other in (replace(config, bits=24), replace(config, bits=None, numbers=4), replace(config, flip=0.1)):
-        assert code.train(train, other, **how).config.codebook == "signs"
-    assert code.train(train, config, target="headwear").config.codebook == "signs"  # nobody can judge
+def test_auto_gives_words_to_few_bits_of_an_encoder_that_is_frozen(people: data.LabelledImages):
+    frozen = CodeConfig(**QUICK | {"epochs": 1}, bits=4, codebook="auto", encoder="drawn")
+    assert trained(people, frozen).config.codebook == "means"
+    for other in (
+        replace(frozen, bits=17),
+        replace(frozen, bits=None, numbers=4),
+        replace(frozen, flip=0.1),
+        replace(frozen, encoder="conv4"),
+    ):
+        assert trained(people, other).config.codebook == "signs"
 
 
 @pytest.mark.parametrize(
@@ -172,13 +166,30 @@ def test_codes_that_cannot_have_words_are_refused(settings: dict[str, Any], mess
 def test_words_need_classes_to_tell_apart(people: data.LabelledImages):
     few = people.split("train")
     few = few.rows(torch.isin(few.label("headwear").codes, few.classes("headwear")[:4]))
-    with pytest.raises(
-        DataError, match="words need 5 classes that they tell apart, and 'headwear' has 4: write"
-    ):
+    with pytest.raises(DataError, match="words need 5 classes, 'headwear' has 4: take codebook=signs"):
         code.train(few, CodeConfig(**QUICK, bits=4, codebook="means"), target="headwear")
-    auto = CodeConfig(**QUICK, bits=4, codebook="auto")
-    chosen = code.train(few, auto, target="headwear", validation=people.split("validation"))
-    assert chosen.config.codebook == "signs"
+    auto = CodeConfig(**QUICK | {"epochs": 1}, bits=4, codebook="auto", encoder="drawn")
+    assert code.train(few, auto, target="headwear").config.codebook == "signs"
+
+
+def test_directions_of_probabilities_are_those_of_most_variance_and_keep_its_scale(
+    people: data.LabelledImages, monkeypatch: pytest.MonkeyPatch
+):
+    """A singular value decomposition of the whole is the oracle; classes play no part."""
+    config = CodeConfig(**QUICK | {"epochs": 1}, bits=3, codebook="means", directions=4, encoder="drawn")
+    train, draw = people.split("train"), torch.Generator().manual_seed(0)
+    model = code.make_untrained(train, config, target="headwear")
+    monkeypatch.setattr(model.network.encoder, "of_classes", True)
+    outputs = torch.randn(len(train), model.network.project.in_features, generator=draw)
+    outputs[:, :4] *= torch.tensor([40.0, 30.0, 20.0, 10.0])
+    for seed in (0, 1):  # of the labels of classes
+        classes = torch.randint(6, (len(train),), generator=torch.Generator().manual_seed(seed))
+        codebook.fit_codebook(model.network, outputs, classes, seed=0)
+        weights = model.network.project.weight.detach()
+        torch.testing.assert_close(weights @ weights.T, torch.eye(4), atol=1e-4, rtol=0)
+        about = outputs - outputs.mean(0)
+        values = torch.linalg.svdvals(about)[:4]
+        torch.testing.assert_close((about @ weights.T).norm(dim=0), values, rtol=1e-4, atol=0)
 
 
 def test_classes_are_mixed_each_as_a_whole():

@@ -65,6 +65,21 @@ def test_convolutions_are_padded_as_tensorflow_pads_and_normed_as_in_training():
 
 
 @needs_wheel
+@torch.no_grad()
+def test_probabilities_of_classes_are_softened_and_their_roots_have_unit_length():
+    """By the published classifier on the published features."""
+    images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    features = EfficientNetLite.load("efficientnet-lite0", LITE0.path())(images)
+    weights = torch.load(LITE0.path(), map_location="cpu", weights_only=True)
+    logits = features @ weights["_fc.weight"].T + weights["_fc.bias"]
+    expected = torch.exp(logits / 2)
+    expected = (expected / expected.sum(1, keepdim=True)).sqrt()
+    roots = EfficientNetLite.load("efficientnet-lite0-classes", LITE0.path())(images)
+    torch.testing.assert_close(roots, expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(roots.square().sum(1), torch.ones(2))
+
+
+@needs_wheel
 def test_no_code_of_a_wheel_is_run():
     EfficientNetLite.load("efficientnet-lite0", LITE0.path())
     assert not [name for name in sys.modules if name.startswith("efficientnet")]

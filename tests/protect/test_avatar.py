@@ -53,7 +53,22 @@ def test_every_code_of_eight_bits_has_a_picture_of_its_own():
     assert len({each.tobytes() for each in avatar.paint(range(256), (3, 32, 32))}) == 256
 
 
-def test_nothing_is_painted_of_no_image():
+def test_each_picture_is_painted_once(answering: avatar.Avatar, monkeypatch: pytest.MonkeyPatch):
+    asked, paint = [], avatar.paint
+    monkeypatch.setattr(avatar, "_MOST_KEPT", 2)
+    monkeypatch.setattr(
+        avatar, "paint", lambda words, *of, **more: asked.append(words) or paint(words, *of, **more)
+    )
+    first = answering.release(images_of(250, 0, 250), NOISE).array
+    again = answering.release(images_of(0, 150, 250), NOISE).array
+    assert asked == [[0, 3], [2]]
+    assert np.array_equal(again[[2, 0, 2]], first)
+    answering.release(images_of(150), NOISE)  # two are kept, and no more
+    assert asked[2:] == [[2]]
+
+
+def test_nothing_is_painted_of_no_image(answering: avatar.Avatar):
+    assert answering.release(images_of(1)[:0], NOISE).array.shape == (0, *SHAPE)
     assert avatar.paint([], SHAPE).shape == (0, *SHAPE)
 
 

@@ -1,6 +1,7 @@
 """Claims of papers: planted faults are caught, answers can come out either way, ours are the records'."""
 
 import math
+import re
 import statistics
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import claims
 import pytest
 from claims import Claim, Compare, Contrast, Evidence, Measure, Pooled
+from rows import with_commits
 from scipy import stats
 from tables import at, matches, of_spec, rises, rows
 
@@ -303,6 +305,17 @@ def test_another_verdict_than_that_of_the_records_is_refused_with_both_words():
     wrong = claim.evidence[0].model_copy(update={"verdict": "no"})
     with pytest.raises(DataError, match=r"the records say 'yes'.*and the file 'no'.*studies/claims"):
         claims.verdict(claim, wrong)
+
+
+def test_each_command_is_of_a_script_that_is_there_or_says_its_commit_and_loses_nothing_after_a_hash():
+    made = {each.made_by for _, known in claims.load().values() for claim in known for each in claim.evidence}
+    for command in made:
+        scripts = re.findall(r"studies/[\w/*.-]+\.(?:py|yaml|sh)", command)
+        there = all(list(claims.TESTS.glob(script)) for script in scripts)
+        assert there or "at commit" in with_commits(f"`{command}`"), command
+    written = "".join(path.read_text(encoding="utf-8") for path in claims.FOLDER.glob("*.yaml"))
+    assert re.findall(r"^ *command: (?![\"']).* #.*", written, re.MULTILINE) == []
+    assert "python studies/reconstruction.py  # at commit 2f64c651" in made
 
 
 def test_a_test_that_is_named_must_be_there():

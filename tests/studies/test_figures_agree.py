@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import pytest
 from kept import studies, study
+from results import ROOT
 
 from sfumato.study.choose.figures import Risk
 from sfumato.study.choose.results import Results
@@ -70,3 +71,10 @@ def test_other_photographs_are_not_compared(change):
     data = whole.study["data"] | change
     other = Results(whole.study | {"data": data}, [])
     assert people_of(other) != people_of(whole)
+
+
+def test_pages_by_hand_have_the_minutes_that_the_cells_of_the_five_papers_took():
+    minutes = sum(record.processor_seconds for record in study("five-papers").records) / 120
+    for page in ("README.md", "docs/guides/study.md"):
+        words = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+        assert f"{minutes:.1f} minutes of two idle cores" in words

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist
-from scipy.stats import multivariate_normal
+from scipy.stats import binom, multivariate_normal
 from sklearn.svm import SVC
 
 from sfumato import data
@@ -264,11 +264,9 @@ def test_few_outputs_prove_how_sure_anybody_can_be_and_random_bits_leave_a_guess
         return Proved(release="bits", bytes_per_image=1, **counted)
 
     of_each = study.adversaries.others.images[::8]  # the first of each person's eight
-    rarest = protection.release(of_each, None).vectors().mean().item()
-    rarest = min(rarest, 1 - rarest)
+    ones = int(protection.release(of_each, None).vectors().sum())
     end = measured().rarest  # with a chance of 0.05 / 2 it is above the share of the population
-    divergence = rarest * np.log(rarest / end) + (1 - rarest) * np.log((1 - rarest) / (1 - end))
-    assert 20 * divergence == pytest.approx(np.log(2 / 0.05))
+    assert binom.sf(min(ones, 20 - ones) - 1, 20, end) == pytest.approx(0.05 / 2)
     assert measured().surest(1_000) == pytest.approx(1 / (1_000 * end))
     protection.outputs = 4  # of which two occur: the others may be of one person
     assert measured().surest(10**9) is None

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from sfumato.base.proportions import over_people
 from sfumato.data.labelled import draw_rows
-from sfumato.dp.audit.evidence import lower_limit, upper_limit
+from sfumato.dp.naming.bound import lower_limit, upper_limit
 from sfumato.errors import ConfigError, DataError, SpecError
 
 VIEWS = ("stored", "full", "rounded", "label")

@@ -12,12 +12,9 @@ from sfumato.cli.sources import SplitBy, Strict
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sfumato.data.labelled import LabelledImages
 
 _SIDE = 32  # of the drawn faces, and of images that episodes learn from
 _SIDE_OF_CLASSES = 64
-_KNOWN = 0.99  # share of test images
-_MANY_CLASSES, _FEW_IMAGES = 20, 30
 _SEEN = 20_000  # images that a classifier sees in all epochs together, within these bounds
 _FEWEST_EPOCHS, _MOST_EPOCHS = 10, 40
 _LITE = "efficientnet-lite0"
@@ -138,15 +135,16 @@ def of_own_images(
     """Choose settings for a user's own images; says which learner it chose, and why."""
     from sfumato import data
     from sfumato.data.splitting import split_for_task
+    from sfumato.study import preflight
 
     loaded = data.load(source, size=size or _SIDE_OF_CLASSES, strict=strict)  # the run names skipped files
     why, on = ", as asked for", "" if encoder is None else " on your encoder"
-    if learner == "auto" and _are_few_of_each(loaded, target):
+    if learner == "auto" and preflight.are_few_of_each(loaded, target):
         learner, why = "episodes", f": there are many classes of {target!r}, with few images each"
     about: dict[str, Any] = {"target": target, "sensitive": sensitive, "split_by": split_by}
     loaded, _ = split_for_task(loaded, episodic=learner == "episodes", **about)
     if learner == "auto":
-        known = _are_known(loaded, target)
+        known = preflight.are_known(loaded, target)
         learner = "classifier" if known else "episodes"
         same = "the same" if known else "not the same"
         why = f": training and test images have {same} classes of {target!r}"
@@ -158,14 +156,14 @@ def of_own_images(
         words = "an ordinary classifier"
     else:
         settings = _settings("demo.yaml")
-        if encoder is None and _are_few_of_each(loaded, target):
+        if encoder is None and preflight.are_few_of_each(loaded, target):
             encoder, on = _frozen(loaded.images)
             settings["training"]["encoder"] = encoder
         side = size or (_SIDE if encoder is None else _SIDE_OF_CLASSES)
         words = "a few-shot classifier, tested in episodes"
     note(f"learner: {words}{on}, on images of {side}x{side}{why}")
     secret: str | None = target if sensitive is None else sensitive
-    if sensitive is not None and not _can_be_looked_for(loaded, sensitive):
+    if sensitive is not None and not preflight.can_be_looked_for(loaded, sensitive):
         secret = None
         swapped = len(loaded.classes(sensitive)) < len(loaded.classes(target))
         cure = "Add photographs of the same people"
@@ -192,26 +190,6 @@ def _frozen(images: "Tensor") -> tuple[str, str]:
     if are_photographs(images) and LITES[_LITE][2].is_installed():
         return _LITE, f" on {_LITE}, which is installed (--encoder drawn for the one that the library ships)"
     return "drawn", " on the encoder that the library ships"
-
-
-def _are_few_of_each(loaded: "LabelledImages", target: str) -> bool:
-    """Whether there are many classes with few images each: a classifier would learn little from them."""
-    counts = loaded.label(target).codes.unique(return_counts=True)[1]
-    return len(counts) >= _MANY_CLASSES and counts.median().item() < _FEW_IMAGES
-
-
-def _can_be_looked_for(loaded: "LabelledImages", sensitive: str) -> bool:
-    """Whether two people have two test images each: one to know them by, one to find them on."""
-    counts = loaded.split("test").label(sensitive).codes.unique(return_counts=True)[1]
-    return int((counts >= 2).sum()) >= 2
-
-
-def _are_known(loaded: "LabelledImages", target: str) -> bool:
-    """Whether nearly all test images are of classes of the training images."""
-    import torch
-
-    train, test = (loaded.split(name).label(target).codes for name in ("train", "test"))
-    return torch.isin(test, train).double().mean().item() > _KNOWN
 
 
 def _settings(name: str) -> dict[str, Any]:

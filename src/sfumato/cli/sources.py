@@ -41,7 +41,7 @@ def read(source: str, *, size: int | None = None, strict: bool = False, **settin
     return loaded
 
 
-def of_shape(source: str, shape: tuple[int, int, int], *, strict: bool) -> "LabelledImages":
+def of_shape(source: str, shape: tuple[int, ...], *, strict: bool) -> "LabelledImages":
     """Read a source at a model's (C, H, W). Raises ConfigError if it has another shape."""
     from sfumato.errors import ConfigError
 

@@ -16,6 +16,8 @@ from sfumato.cli.sources import SplitBy, Strict
 from sfumato.errors import ConfigError, DataError, did_you_mean
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from sfumato.data import LabelledImages
     from sfumato.episodes import Settings, Shape
 
@@ -74,6 +76,9 @@ class Train:
     known: Annotated[
         bool, typer.Option("--known", help="A code for the classes of these images, not for new classes.")
     ] = False
+    reference: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="For a code with common=: images of other people.")
+    ] = None
     judgements: Annotated[
         list[Path] | None, typer.Option(help="For semsim: a CSV of `sfumato annotate export`, or several.")
     ] = None
@@ -257,17 +262,33 @@ def _code(given: Train) -> None:
     config = given.fit_episodes("training", training, config)
     config = given.fit_episodes("validation", sides["validation"], config)
     shape = given.fit_episodes("test", test, _shape(given))
+    sides |= {"reference": _one_of_each(given, training)} if given.reference else {}
     sides["same_scenes"] = same_scenes.draw_sets(training) if config.same_scenes else None
     sides["sensitive"] = given.sensitive or ()
     model = given.fit("episodes", learner.train, training, config, **sides)
     tested, spec = learner.evaluate(model, test, shape, **given.test), protection.spec
-    channels, height, width = test.images.shape[1:]
-    proved = naming_words(protection, (channels, height, width), among=_CANDIDATES)
+    proved = naming_words(protection, protection.shape, among=_CANDIDATES)
     lines = [f"proved: {proved}", f"spec: {spec}"]
     if model.config.codebook == MEANS:
         enrolled = learner.evaluate(model, test, shape, **given.test, one_word=True)
         lines.insert(0, f"test, if a device enrols a class by one word, not by examples: {enrolled}")
     given.tell(model, *lines, tested=tested, proved=proved, spec=spec)
+
+
+def _one_of_each(given: Train, training: "LabelledImages") -> "Tensor":
+    """An image of each person of the reference, by the seed. DataError if the training has one of them."""
+    import torch
+
+    from sfumato.cli.sources import of_shape
+    from sfumato.images import as_array, digest
+
+    source = of_shape(str(given.reference), (*training.images.shape[1:],), strict=given.strict)
+    codes = source.label("identity" if "identity" in source.labels else "class").codes
+    order = torch.randperm(len(source), generator=torch.Generator().manual_seed(given.seed))
+    chosen = source.images[[int(order[(codes[order] == each).nonzero()[0]]) for each in codes.unique()]]
+    if not {*map(digest, as_array(training.images))}.isdisjoint(map(digest, as_array(chosen))):
+        raise DataError(f"{given.reference}: has images of the training: name those of other people")
+    return chosen
 
 
 def _few_shot(given: Train) -> None:
@@ -394,9 +415,10 @@ class _Method(NamedTuple):
 
 
 _IMAGES, _SHAPE = "--size --split-by --strict --device", "--way --shot --queries --episodes"
+_OF_CODES = "--sensitive --encoder --known --reference"  # what only a code takes
 METHODS = {
     "classifier": _Method("classifier:ClassifierConfig", _classifier, "--data --target", "--with --encoder"),
-    "code": _Method("code:CodeConfig", _code, "--data --target", f"--sensitive --encoder --known {_SHAPE}"),
+    "code": _Method("code:CodeConfig", _code, "--data --target", f"{_OF_CODES} {_SHAPE}"),
     "few-shot": _Method("few_shot:FewShotConfig", _few_shot, "--data --with", f"--target --encoder {_SHAPE}"),
     "mask": _Method("adversarial_mask:MaskConfig", _mask, "--data --target", "--sensitive"),
     "feature": _Method("private_feature:FeatureConfig", _feature, "--data --target --sensitive"),

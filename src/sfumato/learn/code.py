@@ -11,8 +11,7 @@ gradient of its number (straight-through: Bengio, Léonard & Courville 2013). Tr
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +24,7 @@ from sfumato import artefacts
 from sfumato.base.hardware import device_of, to_device
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.worlds.same_scenes import Sets
+from sfumato.dp.naming.period import share_codes
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
@@ -38,18 +38,19 @@ from sfumato.learn.private_feature import adversary, reverse_gradient
 from sfumato.learn.prototypes import Accuracy, episode_accuracies, prototypical_loss
 from sfumato.learn.start import START_FIELD, begin
 from sfumato.networks.classifiers import ENCODERS, check_network
-from sfumato.networks.code import Codebook, CodeNetwork, make_code_network
+from sfumato.networks.code import CodeNetwork, make_code_network
 from sfumato.networks.encoders.pretrained import PretrainedEncoder, is_frozen, on_card
 from sfumato.networks.weights import initial_weights
-from sfumato.protect.code import KIND, MEANS, MOST_WORD, SIGNS, Code, check_noise, signs
+from sfumato.protect.code import KIND, MEANS, MOST_WORD, SIGNS, Code, Common, check_noise, signs, words_of
 from sfumato.protect.vectors import MOST_BITS
+from sfumato.wire.tables import codes_of
 
 AUTO = "auto"  # see CodeConfig.codebook
-
 _CHECKPOINT, _PRETRAINING = "code checkpoint", "code pretraining"
 # Of the costs of the same scenes; others were compared by studies/accelerator/releases.py at 258aef2f.
 _PAIRS, _SETS = 5.0, 100.0
 _COMMITMENT = 0.25
+_DELTA = 0.01  # the chance that a reference misleads about common codes
 _Of = Callable[[Tensor], Tensor] | None
 _LEAST_CLASSES = 5  # of training images, for words
 _SLOWLY = 0.05  # share of the learning rate for words on a frozen encoder, which soon know the classes
@@ -63,13 +64,14 @@ class CodeConfig(method.Episodic):
 
     Attributes:
         codebook: "signs": a bit is the sign of a number. "means": the bits, at most 16, number the nearest of
-            2^b words, which a receiver decodes. "auto": both are trained, if there are validation images and
-            the code can have words, and the one whose answers about these are better is taken.
+            2^b words, which a receiver decodes. "auto": means, if the code can have words and its encoder was
+            trained before and is frozen; signs otherwise.
         directions: the numbers of a word, fewer with few classes.
         encoder: a name of networks.classifiers.ENCODERS; or one that was trained before, see
             networks.pretrained, which is frozen unless its `rate` is set.
         balance: the weight of the imbalance of bits, which should be 1 as often as -1 and independent of
             each other, in an episode.
+        common: the least share of a reference of people that has a code, or another is sent; or None.
         against: the weight of the reversed gradient of adversaries, who name the sensitive labels
             from the code; 0 for no adversaries.
         norm, noise: numbers are clipped to this L2 norm, with Gaussian noise of this variance in training.
@@ -98,6 +100,7 @@ class CodeConfig(method.Episodic):
     halve_every: int = 12
     balance: float = 0.1
     same_scenes: float = 0.0  # the weight of `same_scenes_cost`, or 0 to leave it out: for drawn people
+    common: float | None = None
     against: float = 0.0
     flip: float | None = None  # each bit is flipped with this probability in training
     norm: float | None = None
@@ -118,6 +121,9 @@ class CodeConfig(method.Episodic):
         method.check_least(
             self, **least, shifts=0, validation_episodes=2, balance=0, same_scenes=0, against=0
         )
+        share = self.common
+        if share is not None and (why := self.why_no_words or "above 0 and at most 1" * (not 0 < share <= 1)):
+            raise ConfigError(f"common={share:g}: {why}: it is a share of people, such as 0.01, for bits")
         if not 0 <= self.pretraining_epochs < self.epochs:
             raise ConfigError(
                 f"pretraining_epochs={self.pretraining_epochs}: from 0 to {self.epochs - 1}, below epochs"
@@ -206,7 +212,7 @@ class CodeModel(method.Model):
 
 def of_any_length(config: CodeConfig) -> CodeConfig:
     """The settings of `pretrain`, which all lengths and noises share."""
-    own = {"bits": 1, "codebook": SIGNS, "directions": CodeConfig.directions}
+    own = {"bits": 1, "codebook": SIGNS, "directions": CodeConfig.directions, "common": None}
     return replace(config, numbers=None, flip=None, norm=None, noise=None, **own)  # type: ignore[arg-type]
 
 
@@ -257,6 +263,7 @@ def train(
     sensitive: Sequence[str] = (),
     validation: LabelledImages | None = None,
     same_scenes: Sets | None = None,
+    reference: Tensor | None = None,
     seed: int = 0,
     pretraining: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -267,34 +274,29 @@ def train(
 
     `validation` are images of other classes, in episodes; with `same_scenes`, which chooses images of people
     in the same scenes, epochs count from the one in which their cost has its whole weight. Adversaries name
-    the `sensitive` labels. `pretraining` is the checkpoint of `pretrain` on the same data and settings; None
-    to pretrain for this code alone.
+    the `sensitive` labels. `reference`, for codes that are `common`: (m, C, H, W), one of each of m others.
+    `pretraining`: the checkpoint of `pretrain` on the same data and settings; None to pretrain for this code.
 
     Raises DataError for data without such episodes, and for a label that is target and sensitive.
     """
     classes = len(data.label(target).codes.unique())
-    if config.codebook == AUTO and (validation is None or config.why_no_words or classes < _LEAST_CLASSES):
-        config = replace(config, codebook=SIGNS)
     if config.codebook == AUTO:
-        one = partial(train, data, target=target, sensitive=sensitive, validation=validation, seed=seed)
-        one = partial(one, same_scenes=same_scenes, pretraining=pretraining, progress=progress, device=device)
-        return _take_better(one, config, checkpoint)
+        words = is_frozen(config.encoder) and not config.why_no_words and classes >= _LEAST_CLASSES
+        config = replace(config, codebook=MEANS if words else SIGNS)
     if config.codebook == MEANS and classes < _LEAST_CLASSES:
         raise DataError(
-            f"{data.name}: words need {_LEAST_CLASSES} classes that they tell apart, and {target!r} has "
-            f"{classes}: write codebook=signs, or add classes"
+            f"{data.name}: words need {_LEAST_CLASSES} classes, {target!r} has {classes}: take codebook=signs"
         )
     if config.codebook == MEANS:
         config = replace(config, directions=min(config.directions, classes - 1))
-    if (config.against > 0) != bool(sensitive):
-        raise ConfigError(
-            f"against={config.against:g} and {len(sensitive)} sensitive labels: give both, or neither"
-        )
-    if (config.same_scenes > 0) != (same_scenes is not None):
-        given = "no images" if same_scenes is None else "images"
-        raise ConfigError(
-            f"same_scenes={config.same_scenes:g} and {given} of such scenes: give both, or neither"
-        )
+    for name, given, what in (
+        ("against", bool(sensitive), "sensitive labels"),
+        ("same_scenes", same_scenes is not None, "images of such scenes"),
+        ("common", reference is not None, "reference of people"),
+    ):
+        value = getattr(config, name) or 0
+        if (value > 0) != given:
+            raise ConfigError(f"{name}={value:g} and {'' if given else 'no '}{what}: give both, or neither")
     method.check_apart(data, [target], sensitive, "code")
     label = data.label(target)
     sampler = Sampler(label, config.episode)
@@ -371,23 +373,21 @@ def train(
     fit(run, batches, step, epochs=epochs, steps=config.episodes_per_epoch, **more)
     model.card |= run.outcome
     model.card["prototypes"] = None
+    if reference is not None:
+        _share_codes(model, reference)
     if finish is not None:
         finish()
     return model
 
 
-def _take_better(
-    train_one: Callable[..., CodeModel], config: CodeConfig, checkpoint: str | os.PathLike[str] | None
-) -> CodeModel:
-    """Trains both kinds of bits, and returns the model whose answers about validation images are better."""
-    files = {each: Path(f"{checkpoint}.{each}") if checkpoint else None for each in (SIGNS, MEANS)}
-    models = {k: train_one(replace(config, codebook=k), checkpoint=file) for k, file in files.items()}
-    tried = {each: model.card["validation_accuracy"] for each, model in models.items()}
-    for file in filter(None, files.values()):
-        file.unlink()
-    best = models[max(tried, key=lambda each: tried[each])]
-    best.card["tried"] = tried
-    return best
+def _share_codes(model: CodeModel, reference: Tensor) -> None:
+    """Lets codes leave that many of (m, C, H, W) images of people have: see naming.period.share_codes."""
+    network, every = model.network, 2 * codes_of(model.network.dimension).astype(np.int8) - 1
+    meant = every if model.prototypes.words is None else model.prototypes.words
+    words = words_of(signs(model.infer(model.numbers, reference)))
+    rule, share = share_codes(words.numpy(), meant, least=model.config.common or 0, delta=_DELTA)
+    network.common = to_device(torch.from_numpy(every[rule]), device_of(model))
+    model.card["common"] = asdict(Common(len(np.unique(rule)), share, len(reference), _DELTA))
 
 
 def evaluate(
@@ -411,7 +411,7 @@ def evaluate(
     if one_word:
         network, support = model.network, rows[:, :, :shot].flatten(0, 1)  # (E N, K)
         means = functional.normalize(_numbers(model, data, of=network.vectors)[support].mean(1))
-        chosen = model.without_noise(model.infer(cast(Codebook, network.codebook).margins, means))
+        chosen = model.without_noise(model.infer(network.numbers, means))
         new = torch.arange(len(codes), len(codes) + len(chosen)).view(*rows.shape[:2], 1)
         codes, places, shot = torch.cat([codes, chosen]), torch.cat([new, rows[:, :, shot:]], 2), 1
     answers, size = _answers(model, codes, places, shot=shot), "bits" if config.bits else "numbers"

@@ -20,7 +20,8 @@ _POWER = 2  # of a direction's share of variance between classes
 def fit_codebook(network: CodeNetwork, outputs: Tensor, classes: Tensor, *, seed: int) -> None:
     """Fits the directions and the words of a network to (n, D) outputs of its encoder, of (n,) classes.
 
-    A direction is scaled by (b / (b + w))²: the variances of the means of classes, and within classes.
+    A direction is scaled by (b / (b + w))²: the variances of the means of classes, and within classes. Of
+    probabilities of classes it is one of most variance, as it is.
     """
     codebook, draw = network.codebook, torch.Generator().manual_seed(seed)
     assert codebook is not None
@@ -33,13 +34,14 @@ def fit_codebook(network: CodeNetwork, outputs: Tensor, classes: Tensor, *, seed
     white = outputs @ matrix
     names, places = classes.unique(return_inverse=True)
     sums = torch.zeros(len(names), white.shape[1]).index_add_(0, places, white)
-    means = sums / places.bincount()[:, None]
-    centred = means - means.mean(0)
-    values, rows = torch.linalg.svd(centred, full_matrices=False)[1:]
-    count = network.project.out_features
+    means, count = sums / places.bincount()[:, None], network.project.out_features
+    even = isinstance(network.encoder, PretrainedEncoder) and network.encoder.of_classes
+    rows = white if even else means
+    values, rows = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)[1:]
     between, rows = values[:count].square() / len(names), rows[:count]
     within = ((white - means[places]) @ rows.T).square().mean()
-    weights = (between / (between + within)).pow(_POWER)[:, None] * rows @ matrix.T
+    scales = torch.ones(count) if even else (between / (between + within)).pow(_POWER)
+    weights = scales[:, None] * rows @ matrix.T
     network.project.weight.copy_(weights)
     network.project.bias.copy_(-weights @ outputs.mean(0).to(weights))
     pairs = torch.randint(len(outputs), (2, _MIXTURES), generator=draw)

@@ -65,6 +65,8 @@ class CodeNetwork(nn.Module):
     (N, C, H, W) float32 -> (N, d) float32. State: its weights.
     """
 
+    common: Tensor | None  # (2^d, d) int8, the signs that are sent for each code
+
     def __init__(
         self,
         encoder: nn.Module,
@@ -74,17 +76,20 @@ class CodeNetwork(nn.Module):
         side: int | None = None,
         mirrored: bool = False,
         directions: int | None = None,
+        common: bool = False,
     ) -> None:
         """`encoder`: images to (N, size); `dimension`: d; `side`: to which images are shrunk, or None.
 
         `mirrored`: whether outputs are means of those for an image and its mirror image; `directions`: the
-        numbers of a word of a codebook, whose bits d counts; None without one.
+        numbers of a word of a codebook, whose bits d counts; None without one; `common`: whether a table says
+        what is sent for each code, so that none is rare.
         """
         super().__init__()
         self.encoder, self.dimension, self.side, self.mirrored = encoder, dimension, side, mirrored
         self.project = nn.Linear(size, directions or dimension)
         self.norm = None if directions else nn.BatchNorm1d(dimension, affine=False)
         self.codebook = Codebook(dimension, directions) if directions else None
+        self.register_buffer("common", torch.zeros(1 << dimension, dimension).char() if common else None)
 
     def encode(self, images: Tensor) -> Tensor:
         """(N, D) float32 of float images: the encoder's output, before the code."""
@@ -105,10 +110,20 @@ class CodeNetwork(nn.Module):
         return self.code(self.encode(images))
 
     def code(self, outputs: Tensor) -> Tensor:
-        """The numbers for the result of `encode`: from -1 to 1, or the margins of a codebook."""
-        with float32(outputs.device):
-            vectors = self.vectors(outputs)
-            return vectors if self.codebook is None else self.codebook.margins(vectors)
+        """The numbers for the result of `encode`, see `numbers`."""
+        return self.numbers(self.vectors(outputs))
+
+    def numbers(self, vectors: Tensor) -> Tensor:
+        """(N, d) of `vectors`: from -1 to 1, or margins of a codebook; their signs are never a rare code."""
+        with float32(vectors.device):
+            numbers = vectors if self.codebook is None else self.codebook.margins(vectors)
+            if self.common is None:
+                return numbers
+            places = 2.0 ** torch.arange(self.dimension - 1, -1, -1, device=numbers.device)
+            codes = self.common[((numbers > 0).float() @ places).long()]
+            # As sure as the least sure bit; but not 0 or no number, whose signs would be the first code.
+            least = numbers.abs().amin(1, keepdim=True)
+            return codes * torch.where(least > 1e-6, least, 1e-6)
 
     def vectors(self, outputs: Tensor) -> Tensor:
         """What `code` is made of: the numbers, or the unit vector that a codebook has a word for."""

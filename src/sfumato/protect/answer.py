@@ -19,13 +19,7 @@ from sfumato import artefacts
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError
 from sfumato.images import Images, as_tensor
-from sfumato.networks.classifiers import (
-    CLASSIFIERS,
-    ENCODERS,
-    check_network,
-    make_classifier,
-    make_encoder,
-)
+from sfumato.networks.classifiers import CLASSIFIERS, ENCODERS, check_network, make_classifier, make_encoder
 from sfumato.networks.encoders.pretrained import check_card, on_card
 from sfumato.networks.one_by_one import each_by_itself
 from sfumato.protect.parameters import check_path

@@ -6,6 +6,7 @@ nothing else of it. So a picture tells no more than these, and all that is prove
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from sfumato.protect.parameters import check_path
 from sfumato.protect.release import FilePath, Release, TrainedProtection
 
 MOST_BITS = 16  # of a code: an expression, glasses, a pose, and one of 4,096 hats
+_MOST_KEPT = 1 << 12  # pictures
 _TURNS = (0.1, 0.9)  # of the head, from 0 (left) to 1 (right)
 
 
@@ -62,9 +64,17 @@ class Avatar(TrainedProtection):
         made = self._trained.release(images, noise)
         answered = isinstance(made, AnswerRelease)
         numbers = made.array if answered else words_of(made.values).numpy()
-        words, rows = np.unique(numbers, return_inverse=True)
-        painted = paint(words.tolist(), self.shape, names=made.classes if answered else ())
-        return Release(painted[rows], self.spec, self.shape[1:])
+        pictures = self._painted
+        if new := sorted({*numbers.tolist()} - pictures.keys()):
+            painted = paint(new, self.shape, names=made.classes if answered else ())
+            pictures = pictures | dict(zip(new, painted, strict=True))
+            self._painted.update(pictures if len(pictures) <= _MOST_KEPT else {})
+        sent = np.array([pictures[number] for number in numbers.tolist()], np.uint8)
+        return Release(sent.reshape(-1, *self.shape), self.spec, self.shape[1:])
+
+    @cached_property
+    def _painted(self) -> dict[int, Pixels]:
+        return {}
 
 
 def paint(words: Sequence[int], shape: tuple[int, int, int], *, names: Sequence[str] = ()) -> Pixels:

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+import pydantic
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -85,11 +86,22 @@ class _Settings(Lengths):
         return self
 
 
+@pydantic.dataclasses.dataclass(frozen=True, config={"strict": True, "extra": "forbid"})
+class Common:
+    """The card of an encoder without rare codes; see dp.naming.period.share_codes."""
+
+    codes: Annotated[int, Field(ge=1)]  # that leave
+    share: Annotated[float, Field(ge=0, le=1)]  # β
+    people: Annotated[int, Field(ge=1)]  # m, of the reference
+    delta: Annotated[float, Field(gt=0, lt=1)]  # δ
+
+
 class CodeCard(artefacts.Card):
     """The keys of a code's card that a device reads."""
 
     config: _Settings
     shape: artefacts.ImageShape
+    common: Common | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +111,7 @@ class Encoder:
     network: "CodeNetwork"  # in evaluation mode
     shape: tuple[int, int, int]  # (C, H, W) of the images that it was trained on
     bits: int | None  # b, of a code of bits; None for numbers
+    common: Common | None = None  # the proof of codes that are not rare
 
     @property
     def dimension(self) -> int:
@@ -113,7 +126,7 @@ def load_encoder(path: str) -> Encoder:
     def make(card: dict[str, Any]) -> "CodeNetwork":
         config, shape = card["config"], tuple(card["shape"])
         sizes = {"dimension": config.get("bits") or config.get("numbers"), "side": config.get("side")}
-        sizes["mirrored"] = config.get("mirrored", False)
+        sizes |= {"mirrored": config.get("mirrored", False), "common": card.get("common") is not None}
         sizes["directions"] = config["directions"] if config.get("codebook") == MEANS else None
         return make_code_network(config["encoder"], shape, **sizes)
 
@@ -121,7 +134,8 @@ def load_encoder(path: str) -> Encoder:
         path, make, kind=KIND, schema=CodeCard, prefix="network.", what="an encoder"
     )
     channels, height, width = card["shape"]
-    return Encoder(network, (channels, height, width), card["config"].get("bits"))
+    common = Common(**card["common"]) if card.get("common") else None
+    return Encoder(network, (channels, height, width), card["config"].get("bits"), common)
 
 
 @dataclass(frozen=True)
@@ -170,11 +184,20 @@ class Code(Encoding):
     def outputs(self) -> int | None:
         """The number of different releases; None for numbers, which are too many to count."""
         bits = self._trained.bits
-        return None if bits is None else 2**bits
+        return None if bits is None else self.common.codes if self.common else 2**bits
+
+    @property
+    def common(self) -> Common | None:
+        """The proof of codes that are not rare; None if rare codes leave, too."""
+        return self._trained.common  # type: ignore[no-any-return]
 
     def check(self) -> None:
         """See TrainedProtection.check. Raises SpecError for noise of bits on numbers, or vice versa."""
         encoder: Encoder = self._trained
+        if encoder.common and self.draws_noise:
+            raise SpecError(
+                f"{self.spec}: noise would send rare codes, which its encoder never does: leave it out"
+            )
         self.check_makes(bits=encoder.bits, numbers=None if encoder.bits is not None else encoder.dimension)
 
     def check_makes(self, *, bits: int | None, numbers: int | None) -> None:
@@ -222,13 +245,9 @@ class Code(Encoding):
         if self.flip is not None:
             epsilon = self._trained.dimension * float(np.log1p(-self.flip) - np.log(self.flip)) * (1 + 1e-12)
         assert epsilon is not None
-        return Guarantee(
-            definition="pure",
-            value=epsilon,
-            pixels=count,
-            whole_image=epsilon,
-            source="randomised response: Warner 1965; Kairouz, Oh & Viswanath 2016",
-        )
+        source = "randomised response: Warner 1965; Kairouz, Oh & Viswanath 2016"
+        values: dict[str, Any] = {"value": epsilon, "whole_image": epsilon, "pixels": count}
+        return Guarantee(definition="pure", **values, source=source)
 
     def bounds(
         self, prior: naming.Prior, releases: int = 1, assuming: naming.Assumption = "none"
@@ -237,17 +256,12 @@ class Code(Encoding):
         encoder: Encoder = self._trained
         bits, n = encoder.bits, releases
         if bits is not None:
-            proved = [naming.counting(prior, outputs=2**bits, releases=n, assuming=assuming)]
+            proved, more = super().bounds(prior, n, assuming), dict[str, Any](releases=n, assuming=assuming)
             if self.flip is not None:
-                proved.append(
-                    naming.flipped_bits(prior, bits=bits, flip=self.flip, releases=n, assuming=assuming)
-                )
+                proved.append(naming.flipped_bits(prior, bits=bits, flip=self.flip, **more))
             if self.epsilon is not None:
-                proved.append(
-                    naming.randomised_response(
-                        prior, outputs=2**bits, epsilon=self.epsilon, releases=n, assuming=assuming
-                    )
-                )
+                words = 2**bits
+                proved.append(naming.randomised_response(prior, outputs=words, epsilon=self.epsilon, **more))
             return proved
         if self.norm is None or self.noise is None:
             return []

@@ -3,20 +3,14 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from sfumato.dp import naming
 from sfumato.dp.guarantee import Guarantee
-from sfumato.errors import ConfigError, SpecError
-from sfumato.protect.code import Code, signs, words_of
+from sfumato.errors import SpecError
 from sfumato.protect.parameters import cell_in_pixels
 from sfumato.protect.region import Region
 from sfumato.protect.release import Protection, cell_of
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 PEOPLE = (1_000, 1_000_000)  # numbers of equally likely people in statements about naming
 
@@ -110,34 +104,6 @@ def log_rank(
     return naming.log_rank(bound, people=people, largest=largest)
 
 
-def chance_and_surest(
-    protection: Any, numbers: "Tensor", classes: "Tensor", *, share: float = 0.01
-) -> tuple[float, float]:
-    """How often the right one of some equally likely classes is named from one of its codes, exactly.
-
-    By the best adversary, who has all these images and knows the noise: for all namings, and for the share of
-    them with the surest. The proved bound is above the first; divided by the share, above the other.
-
-    Takes (N, b) outputs of the code's encoder and (N,) int64 classes. Raises ConfigError for anything but a
-    code of bits of at most MOST_OUTPUTS outputs.
-    """
-    outputs = protection.outputs if isinstance(protection, Code) else None
-    if outputs is None or outputs > naming.MOST_OUTPUTS:
-        raise ConfigError(
-            f"{protection.spec}: how often each class is named is known for codes of at most "
-            f"{naming.MOST_OUTPUTS.bit_length() - 1} bits: use one of these"
-        )
-    assert isinstance(protection, Code)
-    _, rows = np.unique(classes.numpy(), return_inverse=True)
-    counts = np.zeros((rows.max() + 1, outputs))
-    np.add.at(counts, (rows, words_of(signs(numbers)).numpy()), 1.0)
-    joint = protection.laws(counts / counts.sum(1, keepdims=True)) / len(counts)
-    sent, right = joint.sum(0), joint.max(0)
-    order = np.argsort(-right / np.maximum(sent, 1e-300))  # the outputs, the surest first
-    most = np.searchsorted(sent[order].cumsum(), min(share, 1) - 1e-12) + 1
-    return float(right.sum()), float(right[order][:most].sum() / sent[order][:most].sum())
-
-
 def naming_words(
     protection: Any, shape: tuple[int, int, int], *, releases: int = 1, among: Iterable[int] = PEOPLE
 ) -> str:
@@ -153,7 +119,20 @@ def naming_words(
             for n in among
         ]
 
-    return naming.sentences(assuming, releases=releases)
+    words = naming.sentences(assuming, releases=releases)
+    common = getattr(protection, "common", None)
+    if common is None or releases > 1:
+        return words
+    sure = [
+        f"{naming.percent(naming.bound_posterior(n, common.share))} sure of anybody among {n:,}"
+        for n in among
+    ]
+    return (
+        f"{words}; each of the {common.codes:,} codes that leave is that of β = {common.share:.2%} of people "
+        f"or more, so nobody, whatever they know, is more than {', or '.join(sure)} equally likely people "
+        f"(1 / Nβ; assumed: the reference of {common.people:,} people is a random sample of these N; β is "
+        f"too high with a chance of δ = {common.delta:.0%} or less)"
+    )
 
 
 def guarantee_words(protection: Any, shape: tuple[int, int, int]) -> str:

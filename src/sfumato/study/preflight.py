@@ -25,6 +25,8 @@ from sfumato.study.grid import StudyConfig
 from sfumato.study.vocabulary import attacks_of, is_recipe
 
 _MOST_PEOPLE = 10_000  # that it suggests
+_KNOWN = 0.99  # share of test images
+_MANY_CLASSES, _FEW_IMAGES = 20, 30
 _MOST_FOLDS = 4  # each takes as long as a study of one split
 
 
@@ -329,3 +331,21 @@ def follows(task: Tensor, secret: Tensor) -> bool:
     The other way round, as when people have one gender each, the task tells little about their identity.
     """
     return len(torch.stack([task, secret]).unique(dim=1)[0]) == len(task.unique())
+
+
+def are_few_of_each(loaded: LabelledImages, target: str) -> bool:
+    """Whether there are many classes with few images each: a classifier would learn little from them."""
+    counts = loaded.label(target).codes.unique(return_counts=True)[1]
+    return len(counts) >= _MANY_CLASSES and counts.median().item() < _FEW_IMAGES
+
+
+def can_be_looked_for(loaded: LabelledImages, sensitive: str) -> bool:
+    """Whether two people have two test images each: one to know them by, one to find them on."""
+    counts = loaded.split("test").label(sensitive).codes.unique(return_counts=True)[1]
+    return int((counts >= 2).sum()) >= 2
+
+
+def are_known(loaded: LabelledImages, target: str) -> bool:
+    """Whether nearly all test images are of classes of the training images."""
+    train, test = (loaded.split(name).label(target).codes for name in ("train", "test"))
+    return torch.isin(test, train).double().mean().item() > _KNOWN

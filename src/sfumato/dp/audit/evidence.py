@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sfumato.dp.guarantee import Definition
+from sfumato.dp.naming.bound import lower_limit, upper_limit
 
 # Orders of the Rényi divergence; each gives a valid bound, so validity needs no finer grid.
 _ORDERS = 1 + torch.logspace(-3, 2.5, 56, dtype=torch.float64)
@@ -37,29 +38,6 @@ def divergence(p: Tensor, q: Tensor, *, definition: Definition, delta: float = 0
     else:
         result = ((p - delta).clamp(min=0) / q).log()
     return torch.where(p > q, result, 0.0).clamp(min=0)
-
-
-def lower_limit(hits: int, trials: int, *, alpha: float) -> float:
-    """A limit that lies below the probability of a hit with confidence 1 - alpha (Clopper & Pearson 1934).
-
-    The largest p with P(Binomial(trials, p) >= hits) <= alpha, by bisection from below.
-    """
-    if hits == 0:
-        return 0.0
-    k = torch.arange(hits, trials + 1, dtype=torch.float64)
-    n = torch.tensor(float(trials), dtype=torch.float64)
-    ways = torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
-    low, high = 0.0, hits / trials
-    for _ in range(60):
-        p = (low + high) / 2
-        tail = (ways + k * math.log(p) + (n - k) * math.log1p(-p)).exp().sum().item()
-        low, high = (p, high) if tail <= alpha else (low, p)
-    return low
-
-
-def upper_limit(hits: int, trials: int, *, alpha: float) -> float:
-    """A limit that lies above the probability of a hit with confidence 1 - alpha (Clopper & Pearson 1934)."""
-    return 1 - lower_limit(trials - hits, trials, alpha=alpha)
 
 
 def _quick_limit(hits: Tensor, trials: int, z: float) -> Tensor:

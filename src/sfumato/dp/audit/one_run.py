@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sfumato.dp.audit.evidence import round_down
 from sfumato.dp.guarantee import SYMBOLS, Definition, Guarantee
+from sfumato.dp.naming.bound import binomial
 from sfumato.errors import ConfigError
 
 _NORMAL = NormalDist()
@@ -82,7 +83,8 @@ def p_value(guesses: Guesses, *, epsilon: float, delta: float) -> float:
     r, v = guesses.guesses, guesses.right
     if v == 0:
         return 1.0
-    chances = _binomial(r, 1 / (1 + math.exp(-epsilon)))  # (r + 1,)
+    lie = math.exp(-epsilon)
+    chances = torch.from_numpy(binomial(r, 1 / (1 + lie), lie / (1 + lie)))  # (r + 1,)
     beta = chances[v:].sum().item()
     if delta == 0:
         return min(1.0, beta)
@@ -236,15 +238,6 @@ def conclude(
         runs=runs,
         run=run,
     )
-
-
-def _binomial(trials: int, chance: float) -> Tensor:
-    """(trials + 1,) the probabilities of 0, ..., trials."""
-    k = torch.arange(trials + 1, dtype=torch.float64)
-    n = torch.tensor(float(trials), dtype=torch.float64)
-    ways = torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
-    failure = max(1 - chance, 1e-300)
-    return (ways + k * math.log(chance) + (n - k) * math.log(failure)).exp()
 
 
 def _largest_refuted(refuted: Callable[[float], bool]) -> float:

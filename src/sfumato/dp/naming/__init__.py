@@ -46,13 +46,14 @@ from sfumato.dp.naming.one import (
     randomised_response,
 )
 from sfumato.dp.naming.period import (
+    bound_posterior,
     count_alarms,
     count_histograms,
     histogram_of,
     number_histogram,
     round_shares,
 )
-from sfumato.dp.naming.statement import Naming, make_statement, prior_of, sentence, sentences
+from sfumato.dp.naming.statement import Naming, make_statement, percent, prior_of, sentence, sentences
 
 __all__ = [
     "ASSUMED",
@@ -66,6 +67,7 @@ __all__ = [
     "Prior",
     "Proof",
     "approximate",
+    "bound_posterior",
     "compose",
     "concentrated",
     "count_alarms",
@@ -82,6 +84,7 @@ __all__ = [
     "make_statement",
     "number_histogram",
     "of_each",
+    "percent",
     "prior_of",
     "pure",
     "randomised_response",

@@ -272,8 +272,7 @@ def binomial(draws: int, success: ArrayLike, failure: ArrayLike) -> NDArray[np.f
 
     Both chances are given, since 1 - p would lose digits.
     """
-    k = np.arange(draws + 1)
-    factorials = np.array([math.lgamma(i + 1) for i in range(draws + 1)])
+    k, factorials = np.arange(draws + 1), _log_factorials(draws)
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
         hit, missed = (
             np.where(count == 0, 0.0, count * np.log(chance))
@@ -281,6 +280,29 @@ def binomial(draws: int, success: ArrayLike, failure: ArrayLike) -> NDArray[np.f
         )
         terms: NDArray[np.float64] = np.exp(factorials[-1] - factorials - factorials[::-1] + hit + missed)
     return terms
+
+
+@lru_cache(maxsize=16)
+def _log_factorials(most: int) -> NDArray[np.float64]:
+    return np.array([math.lgamma(i + 1) for i in range(most + 1)])
+
+
+def lower_limit(hits: int, trials: int, *, alpha: float) -> float:
+    """A limit that lies below the probability of a hit with confidence 1 - alpha (Clopper & Pearson 1934).
+
+    The largest p with P(Binomial(trials, p) >= hits) <= alpha, by bisection from below.
+    """
+    low, high = 0.0, hits / trials
+    for _ in range(60 if hits else 0):
+        p = (low + high) / 2
+        tail = binomial(trials, p, 1 - p)[hits:].sum()
+        low, high = (p, high) if tail <= alpha else (low, p)
+    return low
+
+
+def upper_limit(hits: int, trials: int, *, alpha: float) -> float:
+    """A limit that lies above the probability of a hit with confidence 1 - alpha (Clopper & Pearson 1934)."""
+    return 1 - lower_limit(trials - hits, trials, alpha=alpha)
 
 
 def _log_types(outputs: int, releases: int) -> float:
@@ -314,7 +336,7 @@ def _log_chain(releases: int) -> float:
     n = releases
     if n > _MOST_SHUFFLED:
         return math.inf
-    logarithm = np.array([math.lgamma(i + 1) for i in range(n + 1)])
+    logarithm = _log_factorials(n)
     steps = np.arange(n + 1) * np.log(np.maximum(np.arange(n + 1), 1))  # k ln k
     total = [1.0]  # z = n: one run
     for z in range(1, n):

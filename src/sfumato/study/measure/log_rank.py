@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +21,7 @@ from sfumato.dp.naming import BY_STRENGTH, MOST_OUTPUTS, Assumption
 from sfumato.errors import DataError
 from sfumato.learn import private_feature
 from sfumato.protect import naming, parse
-from sfumato.protect.code import Code
+from sfumato.protect.code import Code, signs, words_of
 from sfumato.protect.feature import Feature
 from sfumato.study.cells import Cell, Facts, Kind
 from sfumato.study.grid import StudyConfig
@@ -109,7 +110,7 @@ def rank_privacy(
     named = None
     if isinstance(protection, Code) and (protection.outputs or math.inf) <= MOST_OUTPUTS:
         rows = torch.cat([rows, others])
-        named = naming.chance_and_surest(protection, protection.encode(images[rows]), identities[rows])
+        named = chance_and_surest(protection, protection.encode(images[rows]), identities[rows])
     return Ranked(
         protection.spec,
         found,
@@ -118,6 +119,23 @@ def rank_privacy(
         proved_of_many={each: proved(releases=releases, assuming=each) for each in BY_STRENGTH},
         named=named,
     )
+
+
+def chance_and_surest(protection: Code, numbers: Tensor, classes: Tensor) -> tuple[float, float]:
+    """How often the right one of some equally likely classes is named from one of its codes, exactly.
+
+    By the best adversary, who has all these images and knows the noise: for all namings, and for the
+    hundredth of them with the surest. The proved bound is above the first, and 100 times it above the other.
+    Takes (N, b) outputs of the code's encoder, of at most MOST_OUTPUTS codes, and (N,) int64 classes.
+    """
+    _, rows = np.unique(classes.numpy(), return_inverse=True)
+    counts = np.zeros((rows.max() + 1, 2 ** numbers.shape[1]))
+    np.add.at(counts, (rows, words_of(signs(numbers)).numpy()), 1.0)
+    joint = protection.laws(counts / counts.sum(1, keepdims=True)) / len(counts)
+    sent, right = joint.sum(0), joint.max(0)
+    order = np.argsort(-right / np.maximum(sent, 1e-300))  # the outputs, the surest first
+    most = np.searchsorted(sent[order].cumsum(), 0.01 - 1e-12) + 1
+    return float(right.sum()), float(right[order][:most].sum() / sent[order][:most].sum())
 
 
 def attribute_accuracies(protection: Feature | Code, images: LabelledImages, seed: int) -> dict[str, float]:

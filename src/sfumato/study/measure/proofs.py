@@ -3,7 +3,7 @@
 import numpy as np
 
 from sfumato.attack.ensemble import OTHERS
-from sfumato.dp.naming.period import share_codes
+from sfumato.dp.naming.bound import lower_limit
 from sfumato.protect.naming import bound_naming
 from sfumato.protect.release import kind_of
 from sfumato.study.cells import Cell, Facts, Kind
@@ -59,8 +59,9 @@ def _count_outputs(lab: Lab, cell: Cell) -> Facts:
         return {}
     first = np.unique(others.label(lab.adversaries.sensitive).codes.numpy(), return_index=True)[1]
     vectors = lab.release(cell, others.images[first], OTHERS).vectors().numpy()
-    seen = np.unique(vectors, axis=0, return_inverse=True)[1].ravel()
-    shared = share_codes(seen, outputs=outputs, least=0.0, delta=_DELTA).share
+    counts = np.unique(vectors, axis=0, return_counts=True)[1]
+    least = int(counts.min()) if len(counts) == outputs else 0
+    shared = lower_limit(least, len(first), alpha=_DELTA / outputs)
     # Of one image: the noise alone makes every output at least and at most this likely.
     law = protection.laws(np.eye(1, outputs)) if hasattr(protection, "laws") else np.eye(1, outputs)
     ends = {"rarest": max(float(law.min()), shared), "likeliest": float(law.max())}
