@@ -124,6 +124,7 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/faces-noise.yaml
 	$(BIN)/python studies/unpack.py cmu ../shared/data runs/data/cmu
 	$(BIN)/sfumato study run studies/cmu-sunglasses.yaml
+	$(BIN)/sfumato study run studies/cmu-order.yaml
 	$(BIN)/sfumato study run studies/omniglot-codes.yaml
 	$(BIN)/sfumato study run studies/caltech101-codes.yaml
 	$(BIN)/sfumato study run studies/caltech101-words.yaml
@@ -135,6 +136,7 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/clipping.py
 	$(BIN)/sfumato study run studies/lfw-smile-strengths.yaml
 	$(BIN)/sfumato study run studies/fer-mask-keep.yaml
+	$(BIN)/sfumato study run studies/fer-order.yaml
 	for world in lfw-small cmu; do $(BIN)/python studies/features.py $$world || exit 1; done
 	$(BIN)/sfumato study run studies/lfw-acc-priv.yaml
 	$(BIN)/python studies/unpack.py cifar10 ../shared/data runs/data/cifar10

@@ -87,7 +87,7 @@ def main() -> None:
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     prepared = prepare(grid.load(given.of), fit=True)
-    lab = Lab(prepared.config, prepared.data[0], given.out, Progress.in_lines())
+    lab = Lab(prepared.config, prepared.data[0], given.out, Progress(note=print))
     shown = [spec for spec in prepared.config.specs[1:] if release_kind(spec) in IMAGES]
     for what in shown if given.what == ["sizes"] else given.what:
         for seed in prepared.config.seeds:

@@ -21,7 +21,7 @@ from typing import Any
 import claims
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rows import RESULTS, with_commits
-from tables import Row, at, column, grouped, half_width, in_words, rows
+from tables import Row, at, column, grouped, half_width, in_words, rows, same_order
 
 from sfumato.dp.guarantee import SYMBOLS, round_up
 from sfumato.study import records
@@ -152,7 +152,7 @@ def environment(values: Mapping[str, Any]) -> Environment:
         autoescape=False,  # the pages are Markdown
     )
     made.filters |= {"percent": percent, "interval": interval, "spread": spread, "mean": statistics.mean}
-    functions = (anchor, claim, column, in_short, pivot, rows, study, title, value)
+    functions = (anchor, claim, column, in_short, pivot, rows, same_order, study, title, value)
     made.globals |= {each.__name__: each for each in functions} | dict(values)
     return made
 

@@ -18,6 +18,7 @@ from scipy import stats
 from sfumato import protect
 from sfumato.assess.log_rank import normal_anonymity, superior
 from sfumato.dp.audit import round_down
+from sfumato.study.choose.figures import Estimate
 from sfumato.study.records import read_rows
 
 Row = dict[str, Any]
@@ -85,6 +86,20 @@ def half_width(values: Sequence[float]) -> float:
         return math.inf
     quantile = float(stats.t.ppf(0.975, len(values) - 1))
     return quantile * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def same_order(first: Sequence[Any], second: Sequence[Any]) -> Estimate:
+    """Kendall's correlation of protections by two lists of Hits, with its 95% interval by resampling the people of both."""
+    draws, shares = np.random.default_rng(0), []
+    for of in (first, second):
+        people = len(of[0].hits)
+        times = np.vstack(
+            [np.ones(people), draws.multinomial(people, np.full(people, 1 / people), size=1000)]
+        )
+        hits, probes = (np.array([getattr(each, part) for each in of]) for part in ("hits", "probes"))
+        shares.append(times @ hits.T / (times @ probes.T))
+    taus = [float(stats.kendalltau(*pair).statistic) for pair in zip(*shares, strict=True)]
+    return Estimate(taus[0], *np.nanquantile(taus[1:], (0.025, 0.975)).tolist(), seeds=1)
 
 
 def rises(curve: Sequence[float]) -> bool | None:

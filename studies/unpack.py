@@ -100,6 +100,8 @@ def cmu(packed: Path, root: Path) -> int:
         Image.fromarray(table["images"][i]).save(root / row["file"])
         rows.append(row)
     write_csv(rows, root / "table.csv")
+    turns = [{name: row[name] for name in row if name != "split"} for row in rows]
+    write_csv(turns, root / "people.csv")  # without splits, so that people can take turns
     return len(rows)
 
 

@@ -99,12 +99,7 @@ def teacher():
 
 
 def values_of(gallery, outputs=None):
-    return by_values(
-        gallery,
-        lambda _: {"": lambda each: each.vectors()},
-        copies=2,
-        outputs=outputs,
-    )
+    return by_values(gallery, lambda _: {"": lambda each: each.vectors()}, copies=2, outputs=outputs)
 
 
 def test_it_names_people_whom_a_linear_model_of_pixels_cannot_tell_apart():

@@ -272,11 +272,7 @@ FLAT = np.random.default_rng(0).random((40, 4))
         ({"v": FLAT, "who": np.arange(9)}, {"people": "who"}, "who has 9 entries for 40 vectors"),
         ({"v": FLAT, "who": [""] * 40}, {"people": "who"}, "who is empty in row 0, as in 40 of 40"),
         ({"v": FLAT, "who": np.arange(40)}, {"people": "wo"}, "no column 'wo' .* did you mean 'who'"),
-        (
-            {"v": FLAT, "age": range(40), "who": [0] * 40},
-            BOTH,
-            "age has 40 different values: .* 2 to 20 ",
-        ),
+        ({"v": FLAT, "age": range(40), "who": [0] * 40}, BOTH, "age has 40 different values: .* 2 to 20 "),
         ({"v": FLAT, "age": range(40)}, {"labels": ["age"]}, "--labels age: an attribute is learned from"),
     ],
 )

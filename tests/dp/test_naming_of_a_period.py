@@ -288,6 +288,10 @@ def test_the_codes_of_a_reference_are_as_frequent_among_all_people_as_is_stated_
     assert 0 < broken / 400 <= 0.2
 
 
+def test_random_bits_leave_everybody_with_a_guess():
+    assert bound_posterior(1_000, 1 / 32, 1 / 32) == pytest.approx(1 / 1_000)
+
+
 # T8: rare alarms.
 
 

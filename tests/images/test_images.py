@@ -414,10 +414,7 @@ SLOW: dict[str, tuple[Callable[[], bytes], str | None]] = {
         "tiles larger than images may be",
     ),
     "TIFF of scans": (lambda: tiff_file(800, 800, scans(99), {259: (7,)}), "a damaged image"),
-    "TIFF of LZMA": (
-        lambda: tiff_file(8, 8, bytes(64), {259: (34925,)}),
-        "lzma: save it with LZW",
-    ),
+    "TIFF of LZMA": (lambda: tiff_file(8, 8, bytes(64), {259: (34925,)}), "lzma: save it with LZW"),
     "BMP of run lengths": (lambda: RUN_LENGTHS, "run-length coded BMP: save it as PNG"),
 }
 

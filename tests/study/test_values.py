@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,18 +10,20 @@ import pytest
 import torch
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist
-from scipy.stats import multivariate_normal
+from scipy.stats import binom, multivariate_normal
 from sklearn.svm import SVC
 
 from sfumato import data
 from sfumato.attack import ensemble, plda
 from sfumato.attack.ensemble import GALLERY, OTHERS, PROBES
 from sfumato.data.labelled import Label, LabelledImages
+from sfumato.protect.code import Code
 from sfumato.study import cells as kinds
 from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.lab.lab import Lab, Progress
-from sfumato.study.measure import attack
+from sfumato.study.measure import attack, proofs
+from sfumato.study.measure.results import Proved
 
 SPECS = ["pixelize:cell=4", "gaussian:sigma=40", "dp-pix:cell=4,epsilon=30", "blur:radius=1", "block:share=1"]
 
@@ -219,3 +222,25 @@ def test_of_too_many_training_images_some_people_are_learned_from(tmp_path, monk
     monkeypatch.setattr(ensemble, "_LEARNED", 100)
     result = measure(lab(tmp_path), cell(SPECS[2]))
     assert result["learned_from"] == 12 * 8  # of 20 people with 8 photographs each
+
+
+def test_few_outputs_prove_how_sure_anybody_can_be_and_random_bits_leave_a_guess(tmp_path, monkeypatch):
+    def release(images: torch.Tensor, noise: Any) -> Any:
+        return SimpleNamespace(vectors=lambda: (images.float().mean((1, 2, 3)) > 128).float()[:, None])
+
+    study, protection = lab(tmp_path), SimpleNamespace(outputs=2, release=release)
+    monkeypatch.setattr(study, "protection_of", lambda spec, seed: protection)
+
+    def measured() -> Proved:
+        counted = proofs._count_outputs(study, Cell("proved", "answer", 0))
+        return Proved(release="bits", bytes_per_image=1, **counted)
+
+    of_each = study.adversaries.others.images[::8]  # the first of each person's eight
+    ones = int(protection.release(of_each, None).vectors().sum())
+    end = measured().rarest  # with a chance of 0.05 / 2 it is above the share of the population
+    assert binom.sf(min(ones, 20 - ones) - 1, 20, end) == pytest.approx(0.05 / 2)
+    assert measured().surest(1_000) == pytest.approx(1 / (1_000 * end))
+    protection.outputs = 4  # of which two occur: the others may be of one person
+    assert measured().surest(10**9) is None
+    protection.outputs, protection.laws = 2, Code("bit.safetensors", epsilon=1e-6).laws
+    assert measured().surest(1_000) == pytest.approx(1 / 1_000, rel=1e-5)

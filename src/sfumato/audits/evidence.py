@@ -14,12 +14,13 @@ from shlex import quote
 from typing import Any, NamedTuple, get_args
 
 from sfumato.assess.hits import join
-from sfumato.audits.findings import Finding, Kind, Report, Risk, Table, Verdict, interval
+from sfumato.audits.findings import Finding, Kind, Report, Risk, Table, Verdict
 from sfumato.base.proportions import over_people
 from sfumato.dp.guarantee import round_up
 from sfumato.errors import ConfigError
 from sfumato.protect.naming import bound_naming
-from sfumato.study.choose.figures import Estimate, cell_name, estimate_of, learner_in_words, percent
+from sfumato.study.choose.figures import Estimate, cell_name, estimate_of, interval, learner_in_words, percent
+from sfumato.study.choose.groups import GROUPED, ByGroup, by_group
 from sfumato.study.choose.recommend import as_protection, describe_proof, what_leaves
 from sfumato.study.choose.results import Results
 from sfumato.study.measure.results import Proved
@@ -57,6 +58,7 @@ class Case:
     restricted: _Pairs = ()  # labels that law restricts, and how
     technique: Sequence[str] = ()  # of the protection, and its formal model; see techniques.csv
     utility: _Pairs = ()  # who uses the releases, and how often they are right
+    groups: Sequence[ByGroup] = ()  # accuracy and naming by group of people, of this setting first
     untested: _Pairs = ()  # parts that were not tested, and why
     origin: _Pairs  # commands that make the report again, and digests of files and records by their names
 
@@ -133,6 +135,7 @@ def read_case(results: Results, path: Path, *, protection: str | None, threshold
         restricted=_restrict(study["task"]),
         technique=next((row for row in _read("techniques") if row[0] == re.split("[:@]", spec)[0]), ()),
         utility=_utility(results, spec),
+        groups=sorted(by_group(results), key=lambda each: each.protection != spec),
         untested=tuple(_list_gaps(results, mine, spec)),
         origin=(
             ("command, with the file of the study", f"sfumato study run {study['name']}.yaml"),
@@ -197,6 +200,7 @@ def _of_one(results: Results, mine: Sequence[Record], proof: Proved | None, spec
             continue
         secret, bound = results.study["task"]["sensitive"], _bound(proof, risk.chance, 1)
         known |= {"proved": bound, "bits": risk.bits, "surest": risk.surest}
+        known["sure"] = proof and proof.surest(risk.identities)
         words = risk.adversary if risk.had is None else f"{risk.adversary} ({risk.had})"
         yield Risk("singling out", secret, 1, words, risk.top1, risk.chance, **known)
         found = [each.result for each in mine if each.kind == record and name in each.cell.which]
@@ -238,6 +242,8 @@ def _list_gaps(results: Results, mine: Sequence[Record], spec: str) -> Iterable[
     yield from (
         (words, "no record in this study") for kind, words in _words("records").items() if kind not in held
     )
+    if not results.study.get("groups"):
+        yield "Accuracy and naming by group of people", "the study names no groups"
     left_out = results.not_tried_on(spec)
     for name, attack in ATTACKS.items():
         if attack.method is not None and name not in {record.cell.attack for record in mine}:
@@ -278,14 +284,15 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
     gaps = [(f"{kind.capitalize()} from {_count(n)}", "no figure") for kind, n in missing]
     heading, *clauses = _read("clauses")
     use = "The use that is left of the releases." if case.utility else "It was not measured."
-    ask = "The questions are in our words. The table finds figures; it claims no conformity."
-    repeat = "Repeat it when the protection, the data or the known attacks change."
+    said = _words("sections")
     untested = (*gaps, *case.untested, *_words("untested").items())
     sentence = (
         f"The threshold is {100 * threshold:g}%, for averages over people: the largest risk is beside them. "
         f"{_summarise(judged)} This report states figures and "
         "gives no legal opinion: the controller decides if the releases are still personal data."
     )
+    rows = [each.row for each in case.groups]
+    told = "; ".join(str(each) for each in case.groups if each.protection == rows[0][0])
     law = [_section("Restricted uses", "Ask a lawyer first.", ("label", "law"), case.restricted)]
     findings = (
         *(law if case.restricted else []),
@@ -295,16 +302,13 @@ def make_report(case: Case, *, threshold: float = THRESHOLD) -> Report:
         *(_find(kind, case.risks, judged, threshold) for kind in _KINDS),
         _section("Proof", case.proof, _read("techniques")[0], [case.technique] if case.technique else []),
         _section("Utility", use, ("who uses them", "right, with the interval"), case.utility),
+        *([_section("Groups of people", f"By {told}.", GROUPED, rows)] if rows else []),
         _section("Not tested", "A risk that was not tested may be large.", ("part", "reason"), untested),
-        _section("Which figure answers which question", ask, heading, clauses),
-        _section("How to repeat it", repeat, ("part", "command or SHA-256"), case.origin),
+        _section("Which figure answers which question", said["ask"], heading, clauses),
+        _section("How to repeat it", said["repeat"], ("part", "command or SHA-256"), case.origin),
     )
-    more: dict[str, Any] = {
-        "findings": findings,
-        "limits": (*_words("limits").values(),),
-        "risks": case.risks,
-    }
-    return Report(audit="evidence", subject=case.subject, sentence=sentence, **more)
+    made = Report(audit="evidence", subject=case.subject, sentence=sentence, findings=findings)
+    return replace(made, limits=(*_words("limits").values(),), risks=case.risks)
 
 
 def _read(name: str) -> list[list[str]]:
@@ -319,7 +323,7 @@ def _words(part: str) -> dict[str, str]:
 
 
 def _restrict(task: Mapping[str, Any]) -> _Pairs:
-    """The labels that a study predicts or hides and that law restricts, and how."""
+    """Labels that law restricts, and how."""
     labels = [each for each in (task["target"], task.get("sensitive"), *task.get("attributes", ())) if each]
     return tuple((each, law) for each in labels for rule, law in _read("restricted") if re.search(rule, each))
 
@@ -393,15 +397,16 @@ def _find(kind: Kind, risks: Sequence[Risk], judged: _Judged, threshold: float) 
     """One of the three risks: the worst verdict of all numbers of releases, its reason, and all figures."""
     mine = sorted((risk for risk in risks if risk.kind == kind), key=lambda risk: risk.releases)
     worst_first, verdicts = list(_SUMMARY), {n: each for (of, n), each in judged.items() if of == kind}
+    said = _words("risks")
     verdict, words, _ = min(verdicts.values(), key=lambda each: worst_first.index(each.verdict))
     if known := [(risk.surest.value, risk.releases) for risk in mine if risk.surest is not None]:
         sure, count = max(known)
         above = ", above the threshold" * (sure >= threshold)
-        words += f" Of the hundredth of answers that they are surest of {percent(sure)} are right, "
-        words += f"from {_count(count)}{above}."
+        words += said["surest"].format(percent(sure), f"{_count(count)}{above}")
+    if proofs := [risk.sure for risk in mine if risk.sure is not None]:
+        words += said["proved"].format(round_up(100 * max(proofs)))
     if beyond := any(risk.rate != risk.judged for risk in mine):
-        words += " A value that many people have is often guessed, so the threshold applies to the share "
-        words += "beyond the control, (right - control) / (1 - control)."
+        words += said["beyond"]
     table = _tabulate(mine, beyond) if mine else None
     figures = {"threshold": threshold, "verdicts": {str(n): each.verdict for n, each in verdicts.items()}}
     section = _section(kind.capitalize(), words)
@@ -416,18 +421,14 @@ def _tabulate(risks: Sequence[Risk], beyond: bool) -> Table:
         **({"beyond control": lambda risk: _show(interval, risk.judged)} if beyond else {}),
         "control": lambda risk: percent(risk.control),
         "surest 1% right": lambda risk: _show(interval, risk.surest),
+        "nobody surer": lambda risk: _show("{}%".format, risk.sure and round_up(100 * risk.sure)),
         "bits of identity": lambda risk: _show("{0.value:.2f}".format, risk.bits),
         "proved at most": lambda risk: _show("{}%".format, risk.proved and round_up(100 * risk.proved)),
         "people tested": lambda risk: _show("{:,}".format, risk.people),
         "source": lambda risk: risk.source,
     }
-    caption = (
-        "How often each adversary is right, with the 95% interval over the people who are tested. "
-        "Control: a guess. Surest 1%: of the answers that the adversary is surest of. "
-        "Proofs are for the average over people. A dash: not measured, or not proved."
-    )
     rows = (tuple(show(risk) for show in columns.values()) for risk in risks)
-    return Table(tuple(columns), tuple(rows), caption)
+    return Table(tuple(columns), tuple(rows), _words("risks")["caption"])
 
 
 def _show(words: Callable[[Any], str], value: Any) -> str:

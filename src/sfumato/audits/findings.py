@@ -14,7 +14,7 @@ from sfumato import study
 from sfumato.assess import identity
 from sfumato.base.files import whole
 from sfumato.errors import needs_extra
-from sfumato.study.choose.figures import Estimate, percent
+from sfumato.study.choose.figures import Estimate
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,6 +53,7 @@ class Risk:
     bits: Estimate | None = None  # of identity, by calibrated probabilities; None if not measured
     surest: Estimate | None = None  # how many of the surest hundredth of answers are right; likewise
     proved: float | None = None  # the most that any adversary can reach; None if nothing is proved
+    sure: float | None = None  # the most that anybody can be sure of one of these people, likewise
     people: int | None = None  # tested; None if they were not counted
     images: int | None = None  # likewise
     source: str  # the digest of the record of the figure, or a command
@@ -150,11 +151,6 @@ class Report:
     limits: tuple[str, ...] = ()  # a sentence each
     risks: tuple[Risk, ...] = ()  # for an evidence report
     origin: tuple[tuple[str, str], ...] = ()  # name -> digest, date, version or command
-
-
-def interval(rate: Estimate) -> str:
-    """A share with its interval, in percent."""
-    return f"{percent(rate.value)} ({100 * rate.low:.1f} to {100 * rate.high:.1f})"
 
 
 def as_text(report: Report) -> str:

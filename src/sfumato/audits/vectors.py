@@ -7,11 +7,18 @@ from typing import Any
 import numpy as np
 
 from sfumato.attack import plda, sets
-from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, calibrate, interval, quiet, shown
+from sfumato.audits.findings import Finding, Progress, Report, Risk, Table, calibrate, quiet, shown
 from sfumato.audits.vector_files import Vectors
 from sfumato.dp.naming import counting
 from sfumato.errors import DataError, shorten
-from sfumato.study.choose.figures import Estimate, classifier_in_words, estimate_of, hits_of_rates, percent
+from sfumato.study.choose.figures import (
+    Estimate,
+    classifier_in_words,
+    estimate_of,
+    hits_of_rates,
+    interval,
+    percent,
+)
 
 Transform = Callable[[np.ndarray], np.ndarray]  # (N, D) float32 -> (N, d) float32
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 _Z = 1.959964  # 97.5% of the normal distribution
 
 
-def wilson(hits: float, trials: float) -> tuple[float, float]:
+def wilson(hits: float, trials: float, z: float = _Z) -> tuple[float, float]:
     """95% interval of a proportion. Wilson 1927: right also near 0, where a safe setting should be.
 
     A trial may be a hit in part, as the mean of several draws: its variance is smaller than that of a whole
     hit or miss, so the interval is too wide rather than too narrow.
     """
-    share, z = hits / trials, _Z
+    share = hits / trials
     centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
     half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     # The proportion itself lies within, also if rounding would leave an end of 0.9999999999999999.
@@ -44,10 +44,10 @@ def trials_of_people(hits: Sequence[float], probes: Sequence[float]) -> float:
     return total * (rarer + whole) / (rarer * factor + whole * whole)
 
 
-def over_people(hits: Sequence[float], probes: Sequence[float]) -> tuple[float, float]:
-    """95% interval of the share of all probes: Wilson's, for `trials_of_people`."""
+def over_people(hits: Sequence[float], probes: Sequence[float], z: float = _Z) -> tuple[float, float]:
+    """95% interval, or that of z, of the share of all probes: Wilson's, for `trials_of_people`."""
     trials = trials_of_people(hits, probes)
-    return wilson(min(trials, sum(hits) / sum(probes) * trials), trials)
+    return wilson(min(trials, sum(hits) / sum(probes) * trials), trials, z)
 
 
 def upper_end_over_people(hits: Sequence[float], probes: Sequence[float], *, error: float) -> float:

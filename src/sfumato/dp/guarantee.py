@@ -268,8 +268,5 @@ _THEOREMS = {
     ("pure", "approximate"): (lambda epsilon, _: epsilon, "delta = 0 is less than any delta"),
     ("gaussian", "concentrated"): (_gaussian_to_concentrated, "as zCDP: Bun & Steinke 2016, Prop. 1.6"),
     ("gaussian", "approximate"): (_gaussian_to_approximate, "Dong, Roth & Su 2022, Cor. 2.13"),
-    ("concentrated", "approximate"): (
-        _zcdp_to_approximate,
-        "Canonne, Kamath & Steinke 2020, Cor. 13",
-    ),
+    ("concentrated", "approximate"): (_zcdp_to_approximate, "Canonne, Kamath & Steinke 2020, Cor. 13"),
 }

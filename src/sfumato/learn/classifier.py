@@ -89,6 +89,7 @@ class Accuracy:
     spec: str  # the protection of the test images
     # Share, low and high of every second test image, and of the others; none for a single image.
     halves: tuple[tuple[float, float, float], ...] = ()
+    right: Tensor | None = field(default=None, compare=False, repr=False)  # (2, N) right and asked, by image
 
     @classmethod
     def of(cls, guesses: Tensor, codes: Tensor, spec: str) -> "Accuracy":
@@ -97,7 +98,8 @@ class Accuracy:
         parts = [right] if len(right) < 2 else [right, right[0::2], right[1::2]]
         hits = [(int(part.sum()), len(part)) for part in parts]
         every, *halves = ((number / of, *wilson(number, of)) for number, of in hits)
-        return cls(*every, len(right), int(codes.bincount().max()) / len(codes), spec, tuple(halves))
+        both, common = torch.stack([right, torch.ones_like(right)]), int(codes.bincount().max())
+        return cls(*every, len(right), common / len(codes), spec, tuple(halves), both)
 
     def __str__(self) -> str:
         low, high = 100 * self.low, 100 * self.high

@@ -4,7 +4,7 @@ Source: Snell, Swersky & Zemel 2017, Sec. 2; Parnami et al. 2022, Eq. (2) and (3
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -67,6 +67,7 @@ class Accuracy:
     halves: tuple[tuple[float, float], tuple[float, float]] | None = None
     # The same of the share of queries that a service names correctly, and does not refuse; if it refuses any.
     accepted: tuple[float, float] | None = None
+    right: Tensor | None = field(default=None, compare=False, repr=False)  # (2, M) right and asked, by image
 
     @property
     def low(self) -> float:
@@ -94,13 +95,13 @@ class Accuracy:
     ) -> "Accuracy":
         """The accuracy of the result of answers_of_episodes, for these queries: (E, N, Q) int64."""
         hits = torch.from_numpy(answers[0]).float()
-        accepted = None
-        if answers[1] is not None:
-            accepted = _mean((hits * torch.from_numpy(answers[1])).mean((1, 2)))
+        accepted = None if answers[1] is None else _mean((hits * torch.from_numpy(answers[1])).mean((1, 2)))
+        both = torch.stack([images.flatten().bincount(part) for part in (hits.double().flatten(), None)])
         first = (images % 2 == 0).float()
         own = [(hits * half).sum((1, 2)) / half.sum((1, 2)) for half in (first, 1 - first)]
         halves = (_mean(own[0][own[0].isfinite()]), _mean(own[1][own[1].isfinite()]))
-        return replace(cls.over(hits.mean((1, 2)), shape, spec), halves=halves, accepted=accepted)
+        every = cls.over(hits.mean((1, 2)), shape, spec)
+        return replace(every, halves=halves, accepted=accepted, right=both)
 
     def __str__(self) -> str:
         return (
@@ -111,6 +112,5 @@ class Accuracy:
 
 def _mean(scores: Tensor) -> tuple[float, float]:
     """The mean of (E,) scores, and half of its 95% interval."""
-    count = len(scores)
-    half_width = 1.96 * scores.std().item() / math.sqrt(count) if count > 1 else math.inf
+    half_width = 1.96 * scores.std().item() / math.sqrt(len(scores)) if len(scores) > 1 else math.inf
     return scores.mean().item(), half_width

@@ -57,6 +57,7 @@ class Task:
             recommended.
         attributes: further labels that must stay hidden, whose classes all people share, as gender:
             adversaries infer them. In a study file `sensitive: [identity, gender]` names both.
+        groups: labels of people, as gender, between whose values accuracy and naming are compared.
         way, shot, queries, episodes: the test. Classifiers are tested on every test image instead.
         other_shots, other_ways: further numbers of support images, and of classes with each of these numbers,
             to test the same models with.
@@ -70,6 +71,7 @@ class Task:
     target: str = "class"
     sensitive: str | None = None
     attributes: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
     way: int = 5
     shot: int = 5
     queries: int = 15
@@ -98,6 +100,8 @@ class Task:
             raise ConfigError(
                 f"sensitive: {self.target} is the target: what is classified cannot stay hidden"
             )
+        for label in filter({self.target, self.sensitive}.__contains__, self.groups):
+            raise ConfigError(f"groups: {label} is the target or the secret: name another label of people")
         if len(set(self.secrets)) < len(self.secrets):
             raise ConfigError(f"sensitive: {', '.join(self.secrets)}: name each label once")
 

@@ -245,6 +245,7 @@ def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, A
     told_by_task = task.sensitive is not None and any(
         follows(each.asked.label(task.target).codes, each.asked.label(task.sensitive).codes) for each in labs
     )
+    groups = {label: [each.groups(label) for each in labs] for label in task.groups}
     recipes = {recipe.trained.name for recipe in lab.recipes.values()}
     used = {
         "training": True,
@@ -274,6 +275,7 @@ def description(labs: Sequence[Lab], cells: list[dict[str, Any]]) -> dict[str, A
         "recommend": asdict(config.recommend),
         "seeds": config.seeds,
         **({"board": True} if config.board else {}),
+        **({"groups": groups} if groups else {}),
         **{name: asdict(getattr(config, name)) for name in used if used[name]},
         "left_out": kinds.list_omissions(config) + ([f"{left_out}."] if left_out else []),
         "versions": versions(lab.device),

@@ -19,7 +19,7 @@ from sfumato.assess.recognition import chance
 from sfumato.attack import ensemble
 from sfumato.attack.ensemble import Compared, Gallery, choose, standardise
 from sfumato.attack.reidentify import AdversaryConfig, Guesses, Recogniser, Recognisers, StudentConfig
-from sfumato.audits.findings import Finding, Picture, Risk, Table, calibrate, interval, shown
+from sfumato.audits.findings import Finding, Picture, Risk, Table, calibrate, shown
 from sfumato.audits.folder.pictures import Pictures
 from sfumato.data.labelled import label_of
 from sfumato.dp.mechanisms import seeded_noise
@@ -27,7 +27,7 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.images import as_array, digest
 from sfumato.protect.release import IMAGES, KINDS, Release
 from sfumato.protect.spec import portable
-from sfumato.study.choose.figures import classifier_in_words, estimate_of
+from sfumato.study.choose.figures import classifier_in_words, estimate_of, interval
 from sfumato.study.lab.adversaries import first_network
 from sfumato.study.measure.attack import readings, score
 from sfumato.study.vocabulary import ATTACKS, RECOGNISER, STUDENT, VALUES, AttackWords, release_kind

@@ -11,11 +11,4 @@ from sfumato.dp.audit.images import AuditConfig, AuditResult, audit
 from sfumato.dp.audit.neighbours import Mechanism
 from sfumato.dp.audit.one_run import OneRunAudit
 
-__all__ = [
-    "AuditConfig",
-    "AuditResult",
-    "Mechanism",
-    "OneRunAudit",
-    "audit",
-    "round_down",
-]
+__all__ = ["AuditConfig", "AuditResult", "Mechanism", "OneRunAudit", "audit", "round_down"]

@@ -87,9 +87,9 @@ def count_alarms(most: int, slots: int) -> int:
     return sum(math.comb(n, alarms) for alarms in range(min(k, n) + 1))
 
 
-def bound_posterior(people: int, share: float) -> float:
-    """1 / (Nβ): the most that any output makes any of N equally likely people likely; 1 if β is 0."""
-    return min(1.0, 1 / (check_count("people", people) * share)) if share > 0 else 1.0
+def bound_posterior(people: int, share: float, likeliest: float = 1.0) -> float:
+    """p / (Nβ): the most that any output makes any of N equally likely people likely; 1 if β is 0."""
+    return min(1.0, likeliest / (check_count("people", people) * share)) if share > 0 else 1.0
 
 
 class Shared(NamedTuple):

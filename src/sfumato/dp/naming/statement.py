@@ -4,15 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 
-from sfumato.dp.naming.bound import (
-    ASSUMED,
-    BY_STRENGTH,
-    Assumption,
-    Bound,
-    Prior,
-    best_guess,
-    check_count,
-)
+from sfumato.dp.naming.bound import ASSUMED, BY_STRENGTH, Assumption, Bound, Prior, best_guess, check_count
 from sfumato.errors import ConfigError
 
 _NOTHING = 0.999  # from here on a bound is not worth a sentence
@@ -120,12 +112,7 @@ def prior_of(candidates: int | None, prior: Prior | None) -> Prior:
 
 
 def make_statement(
-    bound: Bound,
-    *,
-    candidates: int | None,
-    prior: Prior | None,
-    releases: int,
-    assuming: Assumption = "none",
+    bound: Bound, *, candidates: int | None, prior: Prior | None, releases: int, assuming: Assumption = "none"
 ) -> Naming:
     """A bound as a statement; candidates or prior as `prior_of` takes them."""
     return Naming(

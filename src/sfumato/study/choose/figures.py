@@ -149,14 +149,6 @@ class Setting:
         """The most bits of identity that any adversary finds in a release."""
         return max((risk.bits for risk in self.risks if risk.bits), key=lambda bits: bits.value, default=None)
 
-    @property
-    def until_one_in_a_million(self) -> str:
-        """How many releases have the bits that tell a person from so many, if bits add up, in words."""
-        if self.bits is None:
-            return "–"
-        ends = [f"{math.log2(1e6) / end:,.0f}" if end > 0 else "∞" for end in (self.bits.high, self.bits.low)]
-        return " to ".join(dict.fromkeys(ends))
-
     def upper_end(self, error: float) -> float:
         """A bound on every adversary's share, but for this probability; 1 if nobody looked.
 
@@ -510,3 +502,8 @@ def learner_in_words(name: str) -> str:
 def percent(value: float) -> str:
     """0.0614 -> "6.1%"."""
     return f"{100 * value:.1f}%"
+
+
+def interval(share: Estimate, unit: str = "%") -> str:
+    """A share with its 95% interval, in percent or in points."""
+    return f"{100 * share.value:.1f}{unit} ({100 * share.low:.1f} to {100 * share.high:.1f})"

@@ -19,7 +19,7 @@ from sfumato.base.files import claim, whole
 from sfumato.base.hardware import device_named
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import Noise, seeded_noise
-from sfumato.errors import ConfigError, did_you_mean
+from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import digest
 from sfumato.protect import parse
 from sfumato.protect.release import KINDS, Trained, file_digest_of
@@ -245,6 +245,28 @@ class Lab:
                 raise ConfigError(f"task.classes: no {name} {each!r}: {did_you_mean(each, label.names)}")
         wanted = torch.tensor([label.names.index(each) for each in task.classes])
         return torch.isin(label.codes, wanted).nonzero().flatten()
+
+    @property
+    def who(self) -> Tensor:
+        """(N,) who is on each test image of the task, numbered from 0; without a secret each is a person."""
+        if (secret := self.config.task.sensitive) is None:
+            return torch.arange(len(self.asked))
+        return self.asked.label(secret).codes.unique(return_inverse=True)[1]
+
+    def groups(self, label: str) -> dict[str, list[str]]:
+        """The group of each person on test images, and of each whom adversaries look for."""
+        people, made = {"tested": (self.asked, self.who)}, {}
+        if (secret := self.config.task.sensitive) is not None:
+            sought = self.adversaries.people.rows(self.adversaries.deal(self.config.seeds[0])[1])
+            people["looked for"] = sought, sought.label(secret).codes
+        for part, (images, who) in people.items():
+            of = images.label(label)
+            pairs = torch.stack([who, of.codes]).unique(dim=1)
+            if several := pairs.shape[1] - len(who.unique()):
+                words = "people have more than one value: name a label of people, such as gender"
+                raise DataError(f"groups: {label}: {several} {words}")
+            made[part] = [of.names[code] for code in pairs[1].tolist()]
+        return made
 
     # Protections and their releases
 

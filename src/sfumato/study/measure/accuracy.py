@@ -29,10 +29,23 @@ from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.trained import train_classifier, train_few_shot, train_once
 from sfumato.study.vocabulary import IMAGES, LEARNERS, learners_of, release_kind
 
-_OTHERS = ("sensitive", "attributes")  # settings of the task that decide no accuracy
+_OTHERS = ("sensitive", "attributes", "groups")  # settings of the task that decide no accuracy
 
 
-def _over_episodes(accuracy: OverEpisodes) -> Facts:
+def _by_groups(lab: Lab) -> Facts:
+    return {"by_person": 1} if lab.config.task.groups else {}
+
+
+def _by_person(lab: Lab, accuracy: OverEpisodes | OverImages) -> Facts:
+    """How often the images of each test person are named correctly, and asked, if a study compares groups."""
+    if not lab.config.task.groups or accuracy.right is None:
+        return {}
+    who, right = lab.who, accuracy.right
+    counts = torch.zeros(2, int(who.max()) + 1).double().index_add(1, who[: right.shape[1]], right.double())
+    return {"hits": counts[0].tolist(), "probes": counts[1].tolist()}
+
+
+def _over_episodes(lab: Lab, accuracy: OverEpisodes) -> Facts:
     result: Facts = {"accuracy": accuracy.mean, "half_width": accuracy.half_width}
     if accuracy.halves is not None and all(math.isfinite(width) for _, width in accuracy.halves):
         result["halves"] = [
@@ -41,16 +54,17 @@ def _over_episodes(accuracy: OverEpisodes) -> Facts:
         ]
     if accuracy.accepted is not None:
         result["accepted_right"], result["accepted_right_half_width"] = accuracy.accepted
-    return result | {"episodes": accuracy.episodes}
+    return result | {"episodes": accuracy.episodes, **_by_person(lab, accuracy)}
 
 
-def _over_images(accuracy: OverImages) -> Facts:
+def _over_images(lab: Lab, accuracy: OverImages) -> Facts:
     names = ("low", "high", "images", "chance")
     halves = [{"accuracy": mean, "low": low, "high": high} for mean, low, high in accuracy.halves]
     return {
         "accuracy": accuracy.mean,
         **{name: getattr(accuracy, name) for name in names},
         "halves": halves or None,
+        **_by_person(lab, accuracy),
     }
 
 
@@ -83,7 +97,7 @@ def _measure_few_shot(lab: Lab, cell: Cell) -> Facts:
         embedded, seconds = _time(lambda: serve_vectors(released))
         facts = {"dimension": released.array.shape[1]}
         test = partial(_serve_episodes, lab, cell, embedded)
-    result = _over_episodes(test(lab.config.task.shape))
+    result = _over_episodes(lab, test(lab.config.task.shape))
     for name, shape in lab.config.task.other_shapes.items():
         other = test(shape)
         result |= {f"accuracy_{name}": other.mean, f"half_width_{name}": other.half_width}
@@ -193,7 +207,7 @@ def _measure_meta(lab: Lab, cell: Cell) -> Facts:
         if name != "classes"
     }
     return {
-        **_over_episodes(accuracy),
+        **_over_episodes(lab, accuracy),
         "trained_steps": model.card["steps"],
         **seconds,
         "precision": model.card["precision"],
@@ -230,7 +244,7 @@ def _measure_classifier(lab: Lab, cell: Cell) -> Facts:
     target, protection = lab.config.task.target, lab.protection(cell)
     accuracy = classifier.evaluate(model, lab.asked, target=target, protection=protection, seed=cell.seed)
     card = {"trained_epochs": model.card["epochs"], "precision": model.card["precision"]}
-    return _over_images(accuracy) | card | seconds
+    return _over_images(lab, accuracy) | card | seconds
 
 
 def _check_classifier(lab: Lab) -> None:
@@ -262,7 +276,9 @@ def _measure_vectors(lab: Lab, cell: Cell) -> Facts:
     tested = asked[0].vectors()
     accuracy = OverImages.of(model.classify(tested), asked[1], cell.protection)
     served = {"served": _serve(serve_vectors(known[0]), known[1], serve_vectors(asked[0]), *asked[1:], cell)}
-    return _over_images(accuracy) | served | {"model": model.name, "dimension": tested.shape[1]} | seconds
+    return (
+        _over_images(lab, accuracy) | served | {"model": model.name, "dimension": tested.shape[1]} | seconds
+    )
 
 
 def _serve(enrolled: Embedded, labels: Tensor, asked: Embedded, truth: Tensor, cell: Cell) -> Facts:
@@ -284,14 +300,16 @@ def _measure_answer(lab: Lab, cell: Cell) -> Facts:
     if lab.config.episodic:
         model = train_few_shot(lab, "none", cell.seed, "clean")
         clear = Cell(cell.kind, "none", cell.seed)
-        return _over_episodes(run_episodes(lab, clear, model, lab.config.task.shape))
+        return _over_episodes(lab, run_episodes(lab, clear, model, lab.config.task.shape))
     released = lab.release(cell, lab.asked.images)
     codes = codes_of(lab.asked, lab.config.task.target, released.classes, "classifier")
-    return _over_images(OverImages.of(released.values, codes, cell.protection))
+    return _over_images(lab, OverImages.of(released.values, codes, cell.protection))
 
 
 FEW_SHOT = Method(
-    lambda lab, cell: _task_of_episodes(lab) | lab.training_settings(), _measure_few_shot, _check_few_shot
+    lambda lab, cell: _task_of_episodes(lab) | lab.training_settings() | _by_groups(lab),
+    _measure_few_shot,
+    _check_few_shot,
 )
 META = Method(
     lambda lab, cell: _task_of_episodes(lab, "other_shots", "other_ways") | _meta_training(lab, cell)[1],
@@ -299,7 +317,11 @@ META = Method(
     _check_meta,
 )
 CLASSIFIER = Method(
-    lambda lab, cell: lab.task_settings() | {"classifier": non_defaults(lab.config.classifier)},
+    lambda lab, cell: {
+        **lab.task_settings(),
+        "classifier": non_defaults(lab.config.classifier),
+        **_by_groups(lab),
+    },
     _measure_classifier,
     _check_classifier,
 )

@@ -13,14 +13,7 @@ from sfumato.study.cells import Cell, Facts, Kind
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.trained import semsim_settings, train_few_shot, train_semsim
-from sfumato.study.vocabulary import (
-    IMAGES,
-    MEASURES,
-    RECONSTRUCTIONS,
-    release_kind,
-    split_measure,
-    views_of,
-)
+from sfumato.study.vocabulary import IMAGES, MEASURES, RECONSTRUCTIONS, release_kind, split_measure, views_of
 
 _IMAGES = 100  # the paper measures SSIM over 100 test images
 _REBUILT, _SHOWN = 100, 4

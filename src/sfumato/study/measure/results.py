@@ -8,6 +8,7 @@ import pydantic
 from pydantic import Field
 
 from sfumato.assess.hits import Hits, Means
+from sfumato.dp.naming.period import bound_posterior
 from sfumato.study.vocabulary import MEASURES
 
 CANDIDATES = (100, 1_000, 10_000, 1_000_000)  # equally likely people, besides those on the test images
@@ -99,6 +100,8 @@ class Accuracy(Model):
     curve: tuple[float, ...] = ()  # validation accuracy after each epoch of training, for few-shot learners
     halves: tuple[Half, Half] | tuple[()] = ()  # on two halves of the test images; none in older records
     privacy: Promise | None = None  # of a model to its training images
+    hits: tuple[float, ...] = ()  # of each test person, if the study compares groups of them
+    probes: tuple[float, ...] = ()  # the same: how often their images were asked
 
     @pydantic.model_validator(mode="after")
     def _has_an_interval(self) -> "Accuracy":
@@ -254,7 +257,7 @@ class Naming(Model):
 
 
 class Proved(Model):
-    """The proof for one release, and the number of its outputs: it uses no photograph."""
+    """The proof for one release, and the number of its outputs; photographs count how rare one is alone."""
 
     release: str  # its kind
     bytes_per_image: int | None  # that travel
@@ -263,6 +266,14 @@ class Proved(Model):
     naming: tuple[Naming, ...] = ()  # for each number of people; none without a proof
     people: int | None = None  # on the test images; None in older records
     artefact: str | None = None  # the file of a protection that the study trained
+    rarest: float = 0.0  # the least chance of an output among other people, a 95% lower end; 0 if unknown
+    likeliest: float = 1.0  # the largest chance of an output, of any image: below 1 by noise
+    reference: int | None = None  # these people, one photograph of each
+
+    def surest(self, people: int) -> float | None:
+        """How sure of one of N people anybody can be after any release; None if nothing is proved."""
+        bound = bound_posterior(people, self.rarest, self.likeliest)
+        return bound if bound < 1 else None
 
     @property
     def asked(self) -> list[int]:

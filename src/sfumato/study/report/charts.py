@@ -8,7 +8,7 @@ import base64
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -31,7 +31,7 @@ from sfumato.study.vocabulary import BLACK, GREY, Look, words_of
 CLEAN_LOOK = Look(BLACK, "", (0, (8, 3)))
 CHANCE_LOOK = Look(GREY, "", (0, (1, 2)))
 
-RADIUS = 4  # of a mark, in points
+_RADIUS = 4  # of a mark, in points
 _RING = 17  # points, the diameter of the ring about the recommended setting
 _LONG = 12  # letters; longer labels of an axis would run into each other
 _FILES = ("artefact", "index")  # parameters whose values are paths, or names of tools
@@ -222,7 +222,7 @@ def frontier_chart(results: Results) -> Chart | None:
         label = known[name].label(spec) if name in known else ""
         mark = look[name] if setting.complete else replace(look[name], fill="none")
         is_chosen = chosen is not None and chosen.protection == spec
-        drawn.append((risk, accuracy, mark, label or spec, _RING / 2 if is_chosen else RADIUS))
+        drawn.append((risk, accuracy, mark, label or spec, _RING / 2 if is_chosen else _RADIUS))
     best = sorted((risk.value, accuracy.value) for each, risk, accuracy in points if each.on_frontier)
     lines: list[_Line] = []
     for (x, y), (next_x, next_y) in pairwise(best):
@@ -244,46 +244,17 @@ def frontier_chart(results: Results) -> Chart | None:
             axes.axvline(bound, color=BLACK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
             axes.axvspan(0, bound, color=vocabulary.GREEN, alpha=0.07, linewidth=0, zorder=0)
             lines.append((bound, axes.get_ylim()[0], bound, axes.get_ylim()[1]))
-        _scatter(figure, axes, drawn, lines)
+        for x, y, look_of, *_ in drawn:
+            _errors(axes, [(x, y)], look_of)
+            lines += [(x.low, y.value, x.high, y.value), (x.value, y.low, x.value, y.high)]
+        texts = [(x.value, y.value, label, look_of.colour, radius) for x, y, look_of, label, radius in drawn]
+        place_labels(figure, axes, texts, lines)
         words = "; ".join(
             f"{each.protection}: accuracy {percent(accuracy.value)}, re-identification {percent(risk.value)}"
             + (", on the frontier" if each.on_frontier else "")
             for each, risk, accuracy in points
         )
         return Chart("Best accuracy against strongest re-identification", _source(figure), words)
-
-
-def log_rank_chart(curves: Mapping[str, Sequence[Point]], guessing: float, chance: float) -> Chart:
-    """Accuracy and log-rank privacy of each feature as noise grows (DPFE, Fig. 6)."""
-    names = "log-rank privacy (higher is better)", "accuracy (higher is better)"
-    with _frame(4.6, 3.6, *names) as (figure, axes):
-        words = []
-        for name, points in curves.items():
-            xs, ys = [x.value for x, *_ in points], [y.value for _, y, *_ in points]
-            axes.plot(xs, ys, color=points[0][2].colour, linestyle=points[0][2].line, zorder=2)
-            words += [
-                f"{name}, noise {noise}: accuracy {percent(y.value)}, log-rank privacy {x.value:.3f}"
-                for x, y, _, noise, _ in points
-            ]
-        words.append(f"guessing: accuracy {percent(chance)}, log-rank privacy {guessing:.3f}")
-        _level(axes.axvline, guessing, CHANCE_LOOK)
-        _level(axes.axhline, chance, CHANCE_LOOK)
-        _scatter(figure, axes, [point for points in curves.values() for point in points], [])
-        return Chart("Accuracy and privacy as noise grows", _source(figure), "; ".join(words))
-
-
-def _level(line: Any, value: float, look: Look) -> None:
-    line(value, color=look.colour, linestyle=look.line, linewidth=1.0, zorder=1)
-
-
-def _scatter(figure: Any, axes: Any, points: Sequence[Point], lines: Sequence[_Line]) -> None:
-    kept = [*lines]
-    for x, y, look, *_ in points:
-        _errors(axes, [(x, y)], look)
-        kept += [(x.low, y.value, x.high, y.value), (x.value, y.low, x.value, y.high)]
-    place_labels(
-        figure, axes, [(x.value, y.value, label, look.colour, r) for x, y, look, label, r in points], kept
-    )
 
 
 def place_labels(
@@ -359,7 +330,7 @@ def accuracy_charts(results: Results) -> list[Chart]:
         turn = 40 if crowded else 25 if max(map(len, labels)) > _LONG else 0
         with _frame(3.1, 2.6, family.axis, "accuracy", fit=turn > 0) as (figure, axes):
             for look, _, value in levels:
-                _level(axes.axhline, value, look)
+                axes.axhline(value, color=look.colour, linestyle=look.line, linewidth=1.0, zorder=1)
             # A line from setting to setting has no meaning between files, nor between places in a row.
             joined = is_number or (len(family.varying) < 2 and not {*family.varying} & {*_WORDS})
             for name, points in series.items():

@@ -258,8 +258,7 @@ def _groups(results: Results) -> list[tuple[str, Entries]]:
     kinds = {key: title for key, title in _SETTINGS.items() if key != "training" or results.episodic}
     groups = [
         *((title, list((study.get(key) or {}).items())) for key, title in kinds.items()),
-        ("Adversaries", _adversaries(results)),
-        ("Multiply-adds of a query", _operations(results)),
+        ("Adversaries", [*(study.get("adversary") or {}).items()] if results.of("attack") else []),
         ("Versions", [(name, _join(sorted(used))) for name, used in versions.items()]),
         ("Computing time", [(kind, _duration(seconds)) for kind, seconds in spent.items()]),
     ]
@@ -268,30 +267,6 @@ def _groups(results: Results) -> list[tuple[str, Entries]]:
 
 def _join(values: Iterable[Any]) -> str:
     return ", ".join(map(str, values))
-
-
-def _adversaries(results: Results) -> Entries:
-    attacks = [record.result for record in results.of("attack")]
-    sizes = {
-        name: sorted({getattr(each, name.split()[0]) for each in attacks} - {None})
-        for name in ("identities", "gallery in all", "probes in all")
-    }
-    listed = [(name, _join(f"{size:,}" for size in of)) for name, of in sizes.items() if of]
-    return [*(results.study.get("adversary") or {}).items(), *listed] if attacks else []
-
-
-def _operations(results: Results) -> Entries:
-    counts: dict[str, list[int]] = defaultdict(list)
-    for record in results.of("accuracy"):
-        if record.result.operations is not None:
-            counts[record.cell.learner or ""].append(record.result.operations)
-    ends = {name: (min(counts[name]), max(counts[name])) for name in results.learners if name in counts}
-    return [(name, " to ".join(dict.fromkeys(map(_millions, of)))) for name, of in ends.items()]
-
-
-def _millions(count: int) -> str:
-    """31_234_567 -> "31.2 million"."""
-    return f"{count / 1e6:,.1f} million" if count >= 1e5 else f"{count:,}"
 
 
 def _duration(seconds: float) -> str:

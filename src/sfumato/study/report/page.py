@@ -72,7 +72,7 @@ def render(
 
         from sfumato.study.report import guarantees, sections
     order = [sections.frontier, sections.accuracy, sections.risk, sections.many, sections.log_rank_privacy]
-    order += [sections.inference, sections.reconstruction, sections.tells, sections.pictures]
+    order += [sections.groups, sections.inference, sections.reconstruction, sections.tells, sections.pictures]
     order += [guarantees.guarantees, guarantees.training, guarantees.full_tables, guarantees.describe_making]
     results = results if pictures else results.without_pictures()
     template = _environment().get_template

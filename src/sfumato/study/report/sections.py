@@ -10,20 +10,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import cycle
 from typing import Any
 
 from sfumato.assess.hits import join
 from sfumato.base.proportions import wilson
+from sfumato.dp.guarantee import round_up
 from sfumato.study import vocabulary
 from sfumato.study.choose.figures import Setting, classifier_in_words, estimate_of, percent
+from sfumato.study.choose.groups import FEWEST, GROUPED, by_group
 from sfumato.study.choose.results import Results
 from sfumato.study.report import charts
 from sfumato.study.report.tables import Column, Section, Value, settings_table, show_estimate, text_column
 from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTIONS, VIEWS, Look, MeasureWords
 
 _ABREAST = 7  # labels that fit side by side on paper
-_LINES = (("-", "full"), ((0, (5, 2)), "none"), ((0, (1.5, 1.5)), "left"), ((0, (6, 1.5, 1.5, 1.5)), "top"))
 
 
 def _legend(looks: Iterable[tuple[str, Look]]) -> list[tuple[str, str]]:
@@ -33,6 +33,7 @@ def _legend(looks: Iterable[tuple[str, Look]]) -> list[tuple[str, str]]:
 def frontier(results: Results) -> Section:
     """Every setting, its cost and its worth; and the settings left out."""
     study, advice, secret = results.study, results.advice, results.study["task"].get("sensitive")
+    proofs = results.proofs
     chosen = advice.setting.protection if advice.setting else ""
 
     def head(setting: Setting) -> Value:
@@ -43,13 +44,17 @@ def frontier(results: Results) -> Section:
         }
         return Value(setting.protection, badges=tuple(badge for badge, has in badges.items() if has))
 
+    def surest(setting: Setting) -> Value:
+        shown, proof = show_estimate(setting.risk and setting.risk.surest), proofs.get(setting.protection)
+        sure = proof and setting.risk and proof.surest(setting.risk.identities)
+        return replace(shown, small=(*shown.small, f"≤ {round_up(100 * sure)}% proved")) if sure else shown
+
     named = Column("strongest re-identification", lambda each: show_estimate(each.risk and each.risk.top1))
     of_secret = [
         text_column("adversary", lambda each: each.risk and ATTACKS[each.risk.attack].short),
         text_column("classifier", lambda each: each.risk and classifier_in_words(each.risk.classifier)),
-        Column("right of the surest 1%", lambda each: show_estimate(each.risk and each.risk.surest)),
+        Column("right of the surest 1%", surest),
         Column("bits of identity", lambda each: show_estimate(each.bits, bits=True)),
-        Column("releases until one in a million", lambda each: each.until_one_in_a_million),
     ]
     columns = [
         Column("best accuracy", lambda each: show_estimate(each.accuracy)),
@@ -66,6 +71,7 @@ def frontier(results: Results) -> Section:
         "table": settings_table("settings", results.settings, columns, setting=head, chosen=chosen),
         "legend": _legend([("no protection", looks["none"]), *families]),
         "left_out": study.get("left_out") or [],
+        "proved": {proof.reference for proof in proofs.values() if proof.rarest},
     }
     return Section("frontier", "Privacy and utility" if secret else "Utility", values)
 
@@ -102,20 +108,12 @@ def accuracy(results: Results) -> Section | None:
 
 
 def risk(results: Results) -> Section | None:
-    """A table with a column for each attack.
-
-    The share of faces that a detector found has its own column.
-    """
+    """A table with a column for each attack."""
     named, specs = results.risks, results.study["protections"]
     if not named:
         return None
     names = {attack for _, attack in named}
     tried = [each for view in VIEWS for each in ATTACKS.values() if each.view == view and each.name in names]
-    faces: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for record in results.of("attack"):
-        if record.result.faces_found is not None:
-            view = ATTACKS[record.cell.attack or ""].view
-            faces[view, record.cell.protection].append(record.result.faces_found)
     tops = {spec: max(each.top1.value for (of, _), each in named.items() if of == spec) for spec, _ in named}
 
     def cell(attack: str, spec: str) -> Value:
@@ -124,10 +122,6 @@ def risk(results: Results) -> Section | None:
         prefix = "≥ " if found.rising else ""
         bits = () if found.bits is None else (f"{found.bits.value:.2f} bits",)
         return show_estimate(found.top1, *bits, prefix=prefix, marked=found.top1.value == tops[spec])
-
-    def share_of_faces(view: str, spec: str) -> Value:
-        shares = faces.get((view, spec))
-        return Value(percent(statistics.fmean(shares))) if shares else Value()
 
     only_images = all(vocabulary.release_kind(spec) in vocabulary.IMAGES for spec in specs)
     columns: list[Column] = []
@@ -138,15 +132,12 @@ def risk(results: Results) -> Section | None:
             for each in tried
             if each.view == view
         ]
-        if view in {seen for seen, _ in faces}:
-            columns.append(Column("faces found", partial(share_of_faces, view), group=group))
     values = {
         "tried": tried,
         "table": settings_table("re-identification", specs, columns, mark="strongest", style="attacked"),
         "chance": " to ".join(sorted({percent(each.chance) for each in named.values()})),
         "had": sorted({str(each.had) for each in named.values()}),
         "rising": any(each.rising for each in named.values()),
-        "faces": bool(faces),
     }
     return Section("risk", "Re-identification", values)
 
@@ -182,12 +173,11 @@ def many(results: Results) -> Section | None:
 
 
 def log_rank_privacy(results: Results) -> Section | None:
-    """A row for each setting; and the curves of features with a classifier of their own."""
+    """A row for each setting."""
     if not results.ranks:
         return None
     found = {spec: seeds for (spec, _), seeds in results.group("log-rank").items()}
     privacy, rates = {spec: rank for spec, (rank, _) in results.ranks.items()}, {}
-    curves: dict[str, list[str]] = defaultdict(list)  # by all but the noise
     one = next((seeds[0] for seeds in found.values()), None)
     people = one.identities if one else next(iter(results.risks.values())).identities
     guessing = one.guessing if one else math.lgamma(people + 1) / (people * math.log(people))
@@ -196,7 +186,6 @@ def log_rank_privacy(results: Results) -> Section | None:
         if right:
             shares = [(share, *wilson(round(share * images), images)) for share, images in right]
             rates[spec] = results.together(shares, [images for _, images in right])
-            curves[str({**charts.parameters(spec), "noise": ""})].append(spec)
 
     def ranks(spec: str) -> Value:
         rank = privacy[spec]
@@ -209,23 +198,23 @@ def log_rank_privacy(results: Results) -> Section | None:
     if rates:
         shown = "accuracy", lambda spec: show_estimate(rates.get(spec)), "by the feature’s own classifier"
         columns.append(Column(*shown))
-    drawn, looks = {}, [("guessing", charts.CHANCE_LOOK)]
-    for specs, (line, fill) in zip(curves.values(), cycle(_LINES), strict=False):
-        look = replace(charts.looks(results.study)["feature"], line=line, fill=fill)
-        title = charts.Family.of("feature", specs).title
-        noise = {spec: charts.parameters(spec)["noise"] for spec in specs}
-        drawn[title] = [
-            (privacy[spec], rates[spec], look, noise[spec], charts.RADIUS)
-            for spec in sorted(specs, key=lambda spec: float(noise[spec]))
-        ]
-        looks.insert(-1, (title, look))
-    values = {
-        "table": settings_table("log-rank privacy", privacy, columns),
-        "identities": people,
-        "chart": charts.log_rank_chart(drawn, guessing, one.chance) if drawn and one else None,
-        "legend": _legend(looks),
-    }
+    table = settings_table("log-rank privacy", privacy, columns)
+    values = {"table": table, "identities": people}
     return Section("log-rank", "How late the right person is guessed", values, "Log-rank privacy")
+
+
+def groups(results: Results) -> Section | None:
+    """Accuracy and naming by group of people, in a row for each setting and figure."""
+    if not (every := list(by_group(results))):
+        return None
+    columns = [text_column(name, lambda row, at=at: row[at]) for at, name in enumerate(GROUPED) if at]
+    chosen = results.advice.setting and results.advice.setting.protection
+    values = {
+        "table": settings_table("groups", [each.row for each in every], columns, setting=lambda row: row[0]),
+        "words": [str(each) for each in every if each.protection == chosen],
+        "fewest": FEWEST,
+    }
+    return Section("groups", "Who is served worst, and who is named most", values, "Groups of people")
 
 
 def inference(results: Results) -> Section | None:
