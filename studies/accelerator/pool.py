@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 import sfumato
 from sfumato.base.engines import EngineConfig, engine
 from sfumato.base.hardware import limit_threads
-from sfumato.learn.code import CodeModel
 
 
 @dataclass(frozen=True)
@@ -72,13 +70,6 @@ def card() -> torch.device:
 def file_of(task: str) -> str:
     """The name of the file of a task's model."""
     return "".join(letter if letter.isalnum() else "-" for letter in task) + ".safetensors"
-
-
-def keep(model: CodeModel, task: Task, given: Options) -> None:
-    """Save a model under OUT/models."""
-    (given.out / "models").mkdir(exist_ok=True)
-    model.to("cpu").save(given.out / "models" / file_of(task.name))
-    model.to(card())
 
 
 def made_by() -> dict[str, str]:
@@ -164,9 +155,3 @@ def _timed(work: Callable[[Task, Options], dict[str, Any]], task: Task, given: O
     result = work(task, given)
     about = {"task": task.name, "settings": {**task.settings, "scale": given.scale}, "result": result}
     return {**about, "seconds": round(time.perf_counter() - start, 1), "made_by": made_by()}
-
-
-def mean_and_half_width(values: np.ndarray) -> tuple[float, float]:
-    """The mean of (n,) values, and half of its 95% interval."""
-    half = 1.96 * values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else float("inf")
-    return round(float(values.mean()), 5), round(float(half), 5)

@@ -4,7 +4,7 @@
 #     studies/accelerator/run.sh OUT [--scale 0.01] [--only "PIECE PIECE+PIECE"] [--seconds 540] [--workers 14] [--data ../shared/data]
 #
 # Pieces come one after the other, each with the time that the ones before have left; those joined by + run at once. By
-# default papers+student; the other is releases. `python studies/features.py lfw-paper --device cuda` trains there too, and
+# default papers+student. `python studies/features.py lfw-paper --device cuda` trains there too, and
 # so does `sfumato study run` with a study that has `device: auto`, such as studies/lfw-published-named.yaml.
 # OUT/PIECE.jsonl has a finished task a line: copy it to studies/results/accelerator-PIECE.jsonl, or see papers.py.
 # `--scale 0.01` tries all of it on a processor. It needs PyTorch, what sfumato itself needs, and no installation of
