@@ -117,11 +117,11 @@ def work(task: Task, given: Options) -> dict[str, Any]:
         recognisers = replace(recognisers, photographs=gallery.others, people=gallery.of_others)
     values = by_values(gallery, readings, copies=copies)
     of = {each.classifier: each.similarities.double() for each in values.guesses if "plda" in each.classifier}
-    classifiers, trained = {}, {}
+    classifiers, trained, wide = {}, {}, teacher.embed(recognisers.photographs[:1]).shape[1]
     for name, rate in RATES.items():
         with initial_weights(cell.seed):
             shape = SIZE if recognisers.config.weights else tuple(gallery.others.shape[2:])
-            scratch = None if "further" in name else ResNet((3, *shape), 128, depth=18)
+            scratch = None if "further" in name else ResNet((3, *shape), wide, depth=18)
         steps = 3 if trial else 1_000_000
         config = StudentConfig(
             minutes=SECONDS / 60, steps=steps, learning_rate=rate, batch=16 if trial else 128

@@ -104,6 +104,6 @@ def test_the_pages_count_the_protections_of_the_demo():
     count = sum(
         1 + spec.count(",", spec.find("bits=")) if "bits=" in spec else 1 for spec in settings["protections"]
     )
-    assert count == 9
+    assert count == 10
     for page in ("README.md", "docs/start.md"):
-        assert re.search(r"compares nine (ways|protections)", (REPOSITORY / page).read_text(encoding="utf-8"))
+        assert re.search(r"compares ten (ways|protections)", (REPOSITORY / page).read_text(encoding="utf-8"))

@@ -644,6 +644,7 @@ def test_a_naming_stands_beside_its_means_its_bits_and_how_sure_it_is():
     cells = dict(zip(header, rows[-1], strict=True))
     assert cells["bits of identity"] == "2.50 2.46–2.54"
     assert cells["right of the surest 1%"].startswith("75.0% ")
+    assert cells["releases until one in a million"] == "8"  # log2 of a million, 19.93, by 2.46 to 2.54
     assert "50 people, 20 known photographs of each, 1,915 others to learn from, 1 release" in page.text
 
 

@@ -149,6 +149,14 @@ class Setting:
         """The most bits of identity that any adversary finds in a release."""
         return max((risk.bits for risk in self.risks if risk.bits), key=lambda bits: bits.value, default=None)
 
+    @property
+    def until_one_in_a_million(self) -> str:
+        """How many releases have the bits that tell a person from so many, if bits add up, in words."""
+        if self.bits is None:
+            return "–"
+        ends = [f"{math.log2(1e6) / end:,.0f}" if end > 0 else "∞" for end in (self.bits.high, self.bits.low)]
+        return " to ".join(dict.fromkeys(ends))
+
     def upper_end(self, error: float) -> float:
         """A bound on every adversary's share, but for this probability; 1 if nobody looked.
 

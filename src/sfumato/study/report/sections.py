@@ -55,6 +55,7 @@ def frontier(results: Results) -> Section:
         text_column("classifier", lambda each: each.risk and classifier_in_words(each.risk.classifier)),
         Column("right of the surest 1%", surest),
         Column("bits of identity", lambda each: show_estimate(each.bits, bits=True)),
+        Column("releases until one in a million", lambda each: each.until_one_in_a_million),
     ]
     columns = [
         Column("best accuracy", lambda each: show_estimate(each.accuracy)),
