@@ -8,10 +8,8 @@ Where the paper is silent, we decided: one Adam for both kinds of steps, so the 
 by the size of their gradients; in the adversarial step the classifier normalises by its running statistics;
 and the best epoch is chosen by images under the mask that a device would apply.
 
-Unlike the paper: masks are trained as a device applies them, by a straight-through gradient. As published
-(`selection="soft"`) a hidden pixel that reveals the class is darkened, not shown; docs/results.md has both.
-Beyond the paper: `anneal_from`; `against`, an adversary who names people by the shown pixels, see Adversary;
-and `values="shape"`, masks that are trained for their shape alone.
+Unlike the paper, masks are trained as a device applies them, by a straight-through gradient: see `split`, and
+docs/results.md for both. Beyond the paper: `anneal_from`, `against` and `values="shape"`, see MaskConfig.
 """
 
 import math
@@ -346,14 +344,13 @@ class Training:
     """The two kinds of steps. State: that of the run, and the number of shown pixels."""
 
     def __init__(self, model: MaskModel, config: MaskConfig, *, device: torch.device | None = None) -> None:
-        self._adversary = (
-            Adversary(model.card["shape"][0], seed=model.card["seed"]) if config.against else None
-        )
+        card = model.card
+        self._adversary = Adversary(card["shape"][0], seed=card["seed"]) if config.against else None
         beside = nn.ModuleDict({} if self._adversary is None else {"adversary": self._adversary})
-        about: dict[str, Any] = {"kind": "mask checkpoint", "identity": model.card, "device": device}
+        about: dict[str, Any] = {"kind": "mask checkpoint", "identity": card, "device": device}
         self.run = Run(model, adam(config.learning_rate), beside=beside, **about)
         self.model, self._config, self._count = model, config, 0
-        self._autocast = partial(autocast, model.card["precision"], self.run.device)
+        self._autocast = partial(autocast, card["precision"], self.run.device)
 
     def start_epoch(self) -> None:
         """Sets K, and the networks to training mode."""
@@ -381,10 +378,7 @@ class Training:
         return self.run.minimise(loss + (restoring + self._adversary.naming_loss(embedded, way)))
 
     def obfuscator_step(self, images: Tensor) -> Tensor:
-        """Updates only the masker, to minimise the cross-entropy of Φ(x_o) with the uniform distribution.
-
-        Neither parameters of Φ move nor its running statistics, which are of shown images.
-        """
+        """Minimises the cross-entropy of Φ(x_o) with a uniform distribution; Φ and its statistics stay."""
         _, hidden = self._mask(images)
         # By the statistics of shown images, as in use. With those of the batch, which undo an equal darkening
         # of all hidden pixels, the mask covered much less of the class.

@@ -5,13 +5,12 @@ INDEPENDENT of the mask's own. All its classes are known in training, and it is 
 them; for new classes, see `few_shot`.
 
 Such classifiers are the victims of gradient attacks, too: the SemSim paper (docs/papers.md, "SemSim"), App. C
-and Table 3, has residual, dense and plain networks, trained by SGD at a learning rate of 0.1, each with and
-without a policy of augmentation. `make_untrained` makes a victim that has learned nothing.
+and Table 3, has residual, dense and plain networks, trained by SGD, with and without augmentation.
 """
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -273,7 +272,8 @@ def trainable(
     """The classes of the training images, if a network can be trained on them and tested on others."""
     try:
         # On the device "meta" this would be free, but for seconds in which PyTorch imports its compiler.
-        _network(network, data.images.shape[1:], 2)
+        shape = {"shape": data.images.shape[1:], "classes": range(2)}
+        make_untrained(shape, ClassifierConfig(network=network), seed=0)
     except DataError as error:
         raise DataError(f"{data.name}: {error}") from error
     return method.classes_of(data, target, "classifier", *others)
@@ -281,13 +281,10 @@ def trainable(
 
 def make_untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> ClassifierModel:
     """Makes the model of a card's `shape` and `classes`, with initial weights from `seed`."""
-    return ClassifierModel(card, network=_network(config.network, card["shape"], len(card["classes"]), seed))
-
-
-def _network(name: str, shape: Sequence[int], classes: int, seed: int = 0) -> nn.Module:
-    channels, height, width = shape
+    channels, height, width = card["shape"]
     with initial_weights(seed):
-        return make_classifier(name, (channels, height, width), classes)
+        network = make_classifier(config.network, (channels, height, width), len(card["classes"]))
+    return ClassifierModel(card, network=network)
 
 
 def _release_for_test(

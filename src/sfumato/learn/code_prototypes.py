@@ -21,8 +21,6 @@ whose mean over releases is the word without noise.
 
 A query is compared with posterior means by its squared distance, as with any prototypes. Its likelihood under
 each class is no more accurate under noise, and half a point more without (docs/speed.md).
-
-Prototypes are made of arrays, without PyTorch: a service that compares codes does not install it.
 """
 
 import math

@@ -4,9 +4,7 @@ Source: Parnami et al. 2022, Sec. IV, Algorithm 1. The three models compared the
 `train(..., Clear())` tested on protected images, `train` with `denoiser_depth=None`, and `train` with a
 denoiser. The paper writes the Euclidean distance; we use its square, as Snell et al. 2017 do.
 
-Beyond the paper: releases with one value for each cell of pixels are denoised and embedded as these
-values (`cell`), and an encoder may be trained to classify before it is trained on episodes
-(`pretraining_epochs`).
+Beyond the paper: `cell` and `pretraining_epochs`, see FewShotConfig.
 """
 
 import math

@@ -6,7 +6,7 @@ over CLASSES, however many images they have.
 Codes of a few bits are often equally far from several classes. A hash of the query and the labels draws the
 order of these: each comes first equally often, and a repeated query has the same answer on any server.
 
-Made of arrays, without PyTorch: a service that compares codes does not install it.
+Made of arrays, as code_prototypes, without PyTorch: a service that compares codes does not install it.
 """
 
 import math
@@ -220,9 +220,6 @@ def _gallery_of(
     """The gallery of (N, K) indices of embeddings; see answers_of_episodes."""
     rows, classes = support.ravel(), np.arange(len(support)).repeat(support.shape[1])
     return gallery_of_classes(embeddings[rows], classes, weights[rows], codes)
-
-
-# Refusals
 
 
 def measure_prototypes(

@@ -326,8 +326,7 @@ def train(
     A promise that cannot be kept is a ConfigError, before any image is read.
     """
     training = Training(data, protection, config, target, seed, device=device)
-    # The checkpoint has every returned value: a second call gives the same model, rather than another one
-    # made from a point that the account had already left behind.
+    # The checkpoint has every returned value: a second call gives the same model, not that of an older point.
     saved: dict[str, Any] = {"checkpoint": checkpoint, "every": _SAVED_EVERY, "progress": progress}
     fit.fit(training.run, training.begin, training.follow, epochs=config.steps, steps=1, **saved)
     if training.zeroed and note is not None:
@@ -426,9 +425,8 @@ class Training:
         self.norms.append(noised.policy.norm)
         inner = replace(self._config.inner, clipping_norm=noised.policy.norm, noise_multiplier=noised.sigma)
         frame = noised.frame(self._learner.size, self._device)
-        bits = partial(
-            torch.randint, 256, dtype=torch.uint8, generator=order
-        )  # repeatable: nothing is secret
+        # Repeatable: nothing is secret.
+        bits = partial(torch.randint, 256, dtype=torch.uint8, generator=order)
         drawn = poisson(len(noised.pool), noised.rate, lambda count: bits((count,)).numpy().tobytes())
         rows = noised.pool.draw(drawn, self._config.shape, order)
         tasks = self._tasks(rows, seeded_noise(self._seed, self.run.epoch), order)

@@ -1,7 +1,4 @@
-"""Classifiers of vectors: textbook ones of released numbers or bits, and the layer on a frozen encoder.
-
-The first are the choice of an engineer, and of an outsider, for the numbers of features and bits of codes.
-"""
+"""Classifiers of vectors: textbook ones of released numbers or bits, and the layer on a frozen encoder."""
 
 import warnings
 from collections.abc import Callable, Sequence

@@ -236,10 +236,9 @@ def log_rank_loss(
     Source: Osia et al. 2018, Definition 10, as Sec. 7 proposes it for training. p(y|f) is the kernel density
     of the other images of the batch, of c identities; r = 1 + Σ_y sigmoid((ln p(y|f) - ln p(y_i|f)) /
     temperature), over the other identities. Images without another of their identity have no rank.
+    Arguments as of privacy_loss.
 
     Promises: at a temperature near 0 it is exact log-rank privacy, if no two identities are equally likely.
-
-    Arguments as of privacy_loss.
     """
     columns, codes = identities.unique(return_inverse=True)
     squares = (features[:, None] - features[None]).square().sum(2)  # (N, N)
@@ -295,12 +294,9 @@ def begin_auto_encoder(model: FeatureModel, images: Tensor) -> None:
     Source: Osia et al. 2018, Procedure 1. Promises: with as many dimensions as the output has, the network
     computes the same as without auto-encoder; with fewer, decoder and encoder are the best linear ones.
     """
-
-    def extract(part: Tensor) -> Tensor:
-        return torch.as_tensor(model.device.extractor(method.as_input(part, device_of(model)))).flatten(1)
-
-    model.eval()
-    outputs = method.in_batches(extract, images).double()  # (N, D)
+    device, extract = device_of(model), model.eval().device.extractor
+    outputs = method.in_batches(lambda part: extract(method.as_input(part, device)).flatten(1), images)
+    outputs = outputs.double()  # (N, D)
     dimension = model.device.encoder.out_features
     if dimension > len(outputs) - 1:
         raise DataError(
@@ -362,7 +358,6 @@ def begin_with(begin: FeatureModel, model: FeatureModel) -> int:
             f"a {asked} model cannot begin with a {variant} one: begin with a network, or a simple model "
             "if there are stages after it"
         )
-
     theirs, ours = ({**each["config"], **each, "data": each["data"]["digest"]} for each in (begun, card))
     of_both = ("shape", "classes", "sensitive", "seed", "precision", "data")
     for name in [*(each for each in card["config"] if each not in _OF_LATER_STAGES[variant]), *of_both]:

@@ -1,6 +1,7 @@
 """Prototypes: a class is the mean of its support embeddings, a query the class with the nearest prototype.
 
-Source: Snell, Swersky & Zemel 2017, Sec. 2; Parnami et al. 2022, Eq. (2) and (3), with the squared distance.
+Source: Snell, Swersky & Zemel 2017, Sec. 2 and Eq. (2); Parnami et al. 2022, Eq. (2) and (3), with the
+squared distance.
 """
 
 import math
@@ -15,10 +16,7 @@ from sfumato.episodes import Shape
 
 
 def prototype_logits(queries: Tensor, prototypes: Tensor) -> Tensor:
-    """Minus the squared Euclidean distances. (..., Q, D) queries, (..., N, D) prototypes -> (..., Q, N).
-
-    Source: Snell et al. 2017, Eq. (2); Parnami et al. 2022, Eq. (3).
-    """
+    """Minus the squared Euclidean distances. (..., Q, D) queries, (..., N, D) prototypes -> (..., Q, N)."""
     own, others = queries.square().sum(-1, keepdim=True), prototypes.square().sum(-1)[..., None, :]
     return 2 * (queries @ prototypes.mT) - own - others
 

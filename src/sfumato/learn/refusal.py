@@ -35,8 +35,8 @@ class Refusal:
     prior is worth k examples. Divided by that, one threshold serves any number of examples.
 
     The threshold is that of the distance from the query's OWN class, so at least that share is accepted, for
-    any number of enrolled classes and of bits. Measured by the nearest class, among five,
-    it refused up to 19% of queries among two (drawn codes of 2 bits).
+    any number of enrolled classes and of bits. Measured by the nearest class, among five, it refused up to
+    19% of queries among two (drawn codes of 2 bits).
     """
 
     threshold: Annotated[float, Field(ge=0)]  # the largest squared distance, divided by that, of the accepted

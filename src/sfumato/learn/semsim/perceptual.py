@@ -7,8 +7,7 @@ step). Then a logistic curve (Platt 1999) over other originals turns the distanc
 person recognises the image.
 
 A triplet's negative of another original counts by its distance to its own original: that distance should be
-large, and one threshold should serve all images. If no reconstruction of an original was recognised, the
-positive is the original itself, as in `triplets`.
+large, and one threshold should serve all images. For the others see `triplets`.
 """
 
 import math
@@ -93,19 +92,6 @@ def blank(backbone: str | os.PathLike[str], config: PerceptualConfig, others: Te
     return distance.eval()
 
 
-def look_at(distance: StageDistance, judgements: Judgements) -> Looked:
-    """Compares each reconstruction with its original, once: learning does not need the images again."""
-    alike = resize(judgements, distance.size)
-
-    def compare(rows: Tensor) -> Tensor:
-        originals, others = alike.originals[alike.of[rows]], alike.reconstructions[rows]
-        return distance.terms(to_float(originals), to_float(others))
-
-    terms = in_batches(compare, torch.arange(len(alike.of)), _BATCH)
-    recognised, count = judgements.recognised.float(), len(judgements.originals)
-    return Looked(terms, judgements.of, recognised, range(count), judgements.source)
-
-
 def train(
     judgements: Judgements,
     config: PerceptualConfig,
@@ -122,7 +108,16 @@ def train(
     order = torch.Generator().manual_seed(seed_of(seed, _OTHERS))
     chosen = torch.randperm(len(judgements.originals), generator=order)[: config.others]
     distance = blank(backbone, config, judgements.originals[chosen])
-    foretold = learn(distance, look_at(distance, judgements), config, seed=seed, progress=progress)
+    alike = resize(judgements, distance.size)
+
+    def compare(rows: Tensor) -> Tensor:
+        originals, others = alike.originals[alike.of[rows]], alike.reconstructions[rows]
+        return distance.terms(to_float(originals), to_float(others))
+
+    # Each with its original, once: learning does not need the images again.
+    terms = in_batches(compare, torch.arange(len(alike.of)), _BATCH)
+    looked = Looked(terms, alike.of, alike.recognised.float(), range(len(alike.originals)), alike.source)
+    foretold = learn(distance, looked, config, seed=seed, progress=progress)
     card = {"config": asdict(config), "data": judgements.card(), "seed": seed, "others": len(chosen)}
     return SemSimModel(KIND, distance, card | {"held_out": asdict(foretold)})
 
@@ -145,17 +140,7 @@ def learn(
     order = seen[torch.randperm(len(seen), generator=torch.Generator().manual_seed(seed_of(seed, _HELD_OUT)))]
     held = min(max(1, round(config.calibrated_on * len(seen))), len(seen) - 1)
     asked = looked.of_originals(order[:held])
-    _follow(distance, looked.of_originals(order[held:]), config, seed, progress)
-    with torch.no_grad():
-        distances = asked.terms @ distance.weights
-        distance.calibration.copy_(logistic(distances, asked.shares))
-        return Foretold.of(distance.probability(distances), asked.shares, originals=held)
-
-
-def _follow(
-    distance: StageDistance, looked: Looked, config: PerceptualConfig, seed: int, progress: Progress | None
-) -> None:
-    """Runs Adam on the triplet loss; weights that fall below 0 are reset to it after each step."""
+    looked = looked.of_originals(order[held:])
     optimiser = torch.optim.Adam([distance.weights], lr=config.learning_rate)
     steps = -(-len(looked.of) // config.batch)
     for epoch in range(config.epochs):
@@ -174,6 +159,10 @@ def _follow(
                 distance.weights.clamp_(min=0)
         if progress is not None:
             progress(epoch + 1, config.epochs)
+    with torch.no_grad():
+        distances = asked.terms @ distance.weights
+        distance.calibration.copy_(logistic(distances, asked.shares))
+        return Foretold.of(distance.probability(distances), asked.shares, originals=held)
 
 
 def logistic(distances: Tensor, shares: Tensor) -> Tensor:
