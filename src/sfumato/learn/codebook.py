@@ -31,14 +31,15 @@ def fit_codebook(network: CodeNetwork, outputs: Tensor, classes: Tensor, *, seed
     assert codebook is not None
     outputs, device = outputs.cpu(), outputs.device
     matrix = torch.eye(outputs.shape[1])  # for an encoder that whitens
-    if not isinstance(network.encoder, PretrainedEncoder):
+    known = network.encoder if isinstance(network.encoder, PretrainedEncoder) else None
+    if known is None:
         spread, whitened = outputs.std(0).clamp(min=1e-6), Whitened(outputs.shape[1])
         whitened.fit(outputs / spread, classes)
         matrix = whitened.matrix / spread[:, None]
     white = outputs @ matrix
     places = classes.unique(return_inverse=True)[1]
     means, count = _means(white, places), network.project.out_features
-    even = isinstance(network.encoder, PretrainedEncoder) and network.encoder.of_classes
+    even = known is not None and known.of_classes
     rows = white if even else means
     values, rows = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)[1:]
     between, rows = values[:count].square() / len(means), rows[:count]
@@ -50,9 +51,8 @@ def fit_codebook(network: CodeNetwork, outputs: Tensor, classes: Tensor, *, seed
     pairs = torch.randint(len(outputs), (2, _MIXTURES), generator=draw)
     one, other = outputs[pairs]
     mixed = torch.lerp(one, other, torch.rand(_MIXTURES, 1, generator=draw))
-    if even:
-        centre = network.encoder.encoder.centre.cpu()
-        mixed = torch.cat([mixed, _mix_known(outputs, places, centre, draw)])
+    if known is not None and even:
+        mixed = torch.cat([mixed, _mix_known(outputs, places, known.encoder.centre.cpu(), draw)])
     left = network.vectors(to_device(mixed, device)).cpu()
     for table in codebook.tables:
         words = k_means(left, len(table), draw)
@@ -79,7 +79,8 @@ def _mix_known(outputs: Tensor, places: Tensor, centre: Tensor, draw: torch.Gene
     mixed = torch.lerp(one, other, 0.5 * torch.rand(_OF_CLASSES, 1, generator=draw))
     mixed += means.mean(0) + about[torch.randint(len(about), (_OF_CLASSES,), generator=draw)]
     roots = functional.normalize(mixed.exp())
-    return outputs.norm(dim=1).mean() * functional.normalize(roots - centre)
+    length: Tensor = outputs.norm(dim=1).mean()
+    return length * functional.normalize(roots - centre)
 
 
 def _means(rows: Tensor, places: Tensor) -> Tensor:
