@@ -13,7 +13,7 @@ from sfumato.assess.hits import Means
 from sfumato.base.files import whole, write_rows
 from sfumato.errors import ConfigError, DataError
 from sfumato.protect.spec import PROTECTIONS
-from sfumato.study.choose.figures import Estimate, Risk, cell_name, estimate_of, percent
+from sfumato.study.choose.figures import Estimate, Risk, Setting, cell_name, estimate_of, percent
 from sfumato.study.choose.results import Results, load
 from sfumato.study.grid import StudyConfig
 from sfumato.study.measure.results import Checks
@@ -79,6 +79,7 @@ class Run:
     def rows(self, first: "Run") -> Iterator[Row]:
         """A row for each protection; `first` is the run that others must be like."""
         of_all, every = tuple(self._mark_all(first)), self.results
+        settings = {setting.protection: setting for setting in every.settings}
         for spec, curve in every.curves.items():
             own = [record for record in every.records if record.cell.protection == spec]
             results = {record.kind: record.result for record in own}
@@ -86,7 +87,6 @@ class Run:
                 continue
             checks, proof = results["checks"], every.proofs[spec].guarantee
             points = {count: curve.after(count) for count in RELEASES}
-            risks = self._risks(spec)
             marks = [*of_all, *(f"not measured: {name}" for name in every.missing if f" {spec} " in name)]
             yield Row(
                 protection=spec,
@@ -95,17 +95,14 @@ class Run:
                 had=curve.points[0].had,
                 bits=curve.points[0].bits,
                 surest=curve.points[0].surest,
-                strongest=max(risks.values(), key=lambda risk: risk.top1.value, default=None),
+                strongest=settings[spec].risk,
                 proof="" if proof is None else proof.text,
                 bytes=checks.bytes_most,
                 milliseconds=checks.milliseconds,
                 seconds=sum(record.seconds for record in own),
                 processor_seconds=sum(record.processor_seconds or record.seconds for record in own),
-                marks=tuple(marks if spec == CONTROL else [*marks, *self._mark(spec, checks)]),
+                marks=tuple(marks if spec == CONTROL else [*marks, *self._mark(settings[spec], checks)]),
             )
-
-    def _risks(self, spec: str) -> dict[str, Risk]:
-        return {attack: risk for (of, attack), risk in self.results.risks.items() if of == spec}
 
     def tasks_of(self, spec: str, tells: Any) -> dict[str, Estimate]:
         """How well labels are recognised: the target by its learner, others, not the secret, from values."""
@@ -138,8 +135,8 @@ class Run:
                 f"{percent(same.value)} in {first.path.name}"
             )
 
-    def _mark(self, spec: str, checks: Checks) -> Iterator[str]:
-        risks = self._risks(spec)
+    def _mark(self, setting: Setting, checks: Checks) -> Iterator[str]:
+        risks = {risk.attack: risk for risk in setting.risks}
         made = [risks[name] for name in _LEARNING if name in risks]
         learning = max(made, key=lambda each: each.top1.value, default=None)
         if learning is None:

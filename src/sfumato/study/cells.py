@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import json
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,17 @@ def method_of(words: Any) -> Method:
     if not isinstance(made, Method):
         raise ConfigError(f"{words.name!r}: its method is {type(made).__name__}: give a study.cells.Method")
     return made
+
+
+def kind_by_methods(
+    kind: str, key: str, words: Mapping[str, Any], names: Callable[[Any, str], list[str]]
+) -> Kind:
+    """A kind with a cell for each learner or adversary, whose own functions make it."""
+    return Kind(
+        lambda config, spec, seed: [Cell(kind, spec, seed, ((key, name),)) for name in names(config, spec)],
+        lambda lab, cell: method_of(words[cell.subject]).settings(lab, cell),
+        lambda lab, cell: method_of(words[cell.subject]).measure(lab, cell),
+    )
 
 
 def kind_of(name: str) -> Kind:

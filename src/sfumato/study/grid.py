@@ -124,6 +124,17 @@ class Task:
         """All labels that must stay hidden."""
         return (*([] if self.sensitive is None else [self.sensitive]), *self.attributes)
 
+    def rows(self, data: LabelledImages, name: str) -> torch.Tensor:
+        """Rows of the images whose class counts: for the target, those of the task's classes; else all."""
+        label = data.label(name)
+        if name != self.target or self.classes is None:
+            return torch.arange(len(data))
+        for each in self.classes:
+            if each not in label.names:
+                raise ConfigError(f"task.classes: no {name} {each!r}: {did_you_mean(each, label.names)}")
+        wanted = torch.tensor([label.names.index(each) for each in self.classes])
+        return torch.isin(label.codes, wanted).nonzero().flatten()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
@@ -442,8 +453,4 @@ def fitting(before: StudyConfig, after: StudyConfig) -> list[str]:
 
 
 def _codes(data: LabelledImages, task: Task) -> torch.Tensor:
-    label = data.label(task.target)
-    if task.classes is None:
-        return label.codes
-    wanted = [number for number, name in enumerate(label.names) if name in task.classes]
-    return label.codes[torch.isin(label.codes, torch.tensor(wanted))]
+    return data.label(task.target).codes[task.rows(data, task.target)]

@@ -245,11 +245,6 @@ LEARNERS: Registry[LearnerWords] = _registry(
 )
 
 
-def classifiers() -> tuple[str, ...]:
-    """The learners that know the classes."""
-    return tuple(name for name, learner in LEARNERS.items() if learner.knows_classes)
-
-
 @dataclass(frozen=True)
 class View:
     """An adversary's view."""
@@ -463,12 +458,6 @@ def expand(spec: str) -> list[Any]:
     if name in RECIPES and "artefact" not in keys:
         return protections.expand_as(spec, RECIPES)
     return protections.expand(spec, takes=KINDS)
-
-
-def recipe_of(spec: str) -> Any:
-    """The recipe of one canonical spec of a study; None if nothing is to be trained for it."""
-    (named,) = expand(spec)
-    return named if is_recipe(named) else None
 
 
 def is_recipe(named: Any) -> bool:

@@ -19,7 +19,6 @@ from sfumato.study.vocabulary import (
     INFERRERS,
     LEARNERS,
     SHAPE,
-    classifiers,
     has_shape,
     release_kind,
 )
@@ -187,7 +186,8 @@ class Figures:
         self.missing = [name for name in names if name not in by_name]  # "accuracy blur:radius=1 clean 0"
         self.folds = study["task"].get("folds", 1) > 1  # people take turns as test people, a seed each
         # Not if all learners are ordinary classifiers.
-        self.episodic = not study["learners"] or not set(study["learners"]) <= set(classifiers())
+        known = {name for name, learner in LEARNERS.items() if learner.knows_classes}
+        self.episodic = not study["learners"] or not known.issuperset(study["learners"])
         asked = study.get("recommend") or {}
         self.bound: float | None = asked.get("reidentification_at_most")
         self.bounds: dict[str, float] = asked.get("inference_at_most") or {}  # of attributes

@@ -9,7 +9,7 @@ from sfumato.errors import DataError
 from sfumato.study.choose.figures import Figures, is_known, percent
 from sfumato.study.choose.recommend import Recommendation, recommend
 from sfumato.study.records import CURE, Record, names_of, parse, read_run, rename
-from sfumato.study.vocabulary import recipe_of
+from sfumato.study.vocabulary import expand, is_recipe
 
 _SERVED = ("code", "feature")  # a service needs only their artefact
 # Kind of a record -> its result without pictures.
@@ -107,14 +107,14 @@ def next_commands(directory: Path, results: Results, *, artefacts: Path | None =
     if setting is None:
         return []
     spec, (_, height, width) = setting.protection, results.study["data"]["shape"]
-    recipe, model = recipe_of(spec), None
-    if recipe is not None:
+    (named,), model = expand(spec), None
+    if is_recipe(named):
         proof = results.proofs.get(spec)
         path = (artefacts or directory / "models") / ((proof and proof.artefact) or "")
         if not path.is_file():
             return []
-        spec = recipe.with_artefact(str(path))
-        model = path if recipe.name in _SERVED else None
+        spec = named.with_artefact(str(path))
+        model = path if named.name in _SERVED else None
     model = model or keep_recommended(directory, spec, setting.learner, recommended=not advice.reason)
     size = f" --size {width}" if width == height else f"   # images of {width}x{height}"
     lines = [f"on a device: sfumato protect PHOTOS RELEASED --with {spec}{size}"]

@@ -19,7 +19,7 @@ from sfumato.base.files import claim, whole
 from sfumato.base.hardware import device_named
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import Noise, seeded_noise
-from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.errors import DataError
 from sfumato.images import digest
 from sfumato.protect import parse
 from sfumato.protect.release import KINDS, Trained, file_digest_of
@@ -233,25 +233,15 @@ class Lab:
 
     def _of_the_task(self, split: str) -> LabelledImages:
         part, task = self.data.split(split), self.config.task
-        return part.rows(self.of_the_task(part, task.target)) if task.classes is not None else part
-
-    def of_the_task(self, part: LabelledImages, name: str) -> Tensor:
-        """Rows of the images whose class counts: for the target, those of the task's classes; else all."""
-        label, task = part.label(name), self.config.task
-        if name != task.target or task.classes is None:
-            return torch.arange(len(part))
-        for each in task.classes:
-            if each not in label.names:
-                raise ConfigError(f"task.classes: no {name} {each!r}: {did_you_mean(each, label.names)}")
-        wanted = torch.tensor([label.names.index(each) for each in task.classes])
-        return torch.isin(label.codes, wanted).nonzero().flatten()
+        return part if task.classes is None else part.rows(task.rows(part, task.target))
 
     @property
     def who(self) -> Tensor:
         """(N,) who is on each test image of the task, numbered from 0; without a secret each is a person."""
         if (secret := self.config.task.sensitive) is None:
             return torch.arange(len(self.asked))
-        return self.asked.label(secret).codes.unique(return_inverse=True)[1]
+        numbers: Tensor = self.asked.label(secret).codes.unique(return_inverse=True)[1]
+        return numbers
 
     def groups(self, label: str) -> dict[str, list[str]]:
         """The group of each person on test images, and of each whom adversaries look for."""

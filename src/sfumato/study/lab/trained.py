@@ -1,7 +1,7 @@
 """The training of a study for several cells: protections, by the recipes of the vocabulary, and learners."""
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,7 +20,7 @@ from sfumato.protect.avatar import Avatar
 from sfumato.protect.code import Code
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import Mask
-from sfumato.protect.release import canonical, kind_of
+from sfumato.protect.release import canonical
 from sfumato.study.cells import Cell, Facts, non_defaults
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab.lab import Lab, with_checkpoint
@@ -145,6 +145,7 @@ class Recipe:
     """A protection that a lab trains; a frozen dataclass of its parameters."""
 
     name: ClassVar[str]
+    opened: ClassVar[Any]  # the protection that takes its artefact
 
     @property
     def spec(self) -> str:
@@ -168,17 +169,15 @@ class Recipe:
         with_checkpoint(lambda checkpoint: self._train(lab, seed, lab.how(checkpoint)))(path)
 
     def with_artefact(self, path: str) -> str:
-        """The spec of the trained protection."""
-        spec: str = self._open(path).spec
+        """The spec of the trained protection, with those parameters that are not of its training."""
+        own = {field.name for field in fields(self.opened)}
+        spec: str = self.opened(path, **{key: of for key, of in vars(self).items() if key in own}).spec
         return spec
 
     def _settings(self, config: StudyConfig) -> Facts:
         raise NotImplementedError
 
     def _train(self, lab: Lab, seed: int, how: dict[str, Any]) -> Any:
-        raise NotImplementedError
-
-    def _open(self, path: str) -> Any:
         raise NotImplementedError
 
 
@@ -204,16 +203,12 @@ class MaskRecipe(Recipe):
     against: float | None = None
 
     name: ClassVar[str] = "mask"
+    opened: ClassVar[Any] = Mask
 
     def __post_init__(self) -> None:
         Mask(_NO_FILE, keep=self.keep, values=self.values)  # checks them
         if self.adversarial not in (None, "yes", "no"):
             raise SpecError(f"mask: adversarial={self.adversarial}: write yes or no")
-
-    @property
-    def kind(self) -> str:
-        """The kind of its release."""
-        return kind_of(Mask(_NO_FILE, values=self.values))
 
     def _settings(self, config: StudyConfig) -> Facts:
         masks = self._config(config)
@@ -234,9 +229,6 @@ class MaskRecipe(Recipe):
         people = lab.adversaries.training if sensitive else None
         how |= {"target": target, "sensitive": sensitive, "people": people, "validation": validation}
         return adversarial_mask.train(training, self._config(lab.config), seed=seed, **how)
-
-    def _open(self, path: str) -> Mask:
-        return Mask(path, keep=self.keep, values=self.values)
 
     def _config(self, config: StudyConfig) -> adversarial_mask.MaskConfig:
         own: dict[str, Any] = {"selection": self.selection, "against": self.against}
@@ -263,7 +255,7 @@ class FeatureRecipe(Recipe):
     variant: str | None = None
 
     name: ClassVar[str] = "feature"
-    kind: ClassVar[str] = "numbers"
+    opened: ClassVar[Any] = Feature
 
     def __post_init__(self) -> None:
         Feature(_NO_FILE, noise=self.noise, norm=self.norm)  # checks them
@@ -287,9 +279,6 @@ class FeatureRecipe(Recipe):
         config = self._config(lab.config)
         return private_feature.train(training, config, validation=validation, seed=seed, **how)
 
-    def _open(self, path: str) -> Feature:
-        return Feature(path, noise=self.noise, norm=self.norm)
-
     def _sensitive(self, config: StudyConfig) -> str:
         return _secret(self, config, "a feature removes a label")
 
@@ -312,6 +301,7 @@ class CodeRecipe(Recipe):
     codebook: str | None = None
 
     name: ClassVar[str] = "code"
+    opened: ClassVar[Any] = Code
 
     def __post_init__(self) -> None:
         try:
@@ -320,11 +310,6 @@ class CodeRecipe(Recipe):
         except ConfigError as error:
             raise SpecError(f"code: {error}") from error
         Code(_NO_FILE, flip=self.flip, epsilon=self.epsilon, norm=self.norm, noise=self.noise)  # checks them
-
-    @property
-    def kind(self) -> str:
-        """The kind of its release."""
-        return "numbers" if self.bits is None else "bits"
 
     def _settings(self, config: StudyConfig) -> Facts:
         filled = {} if config.episodic else {"filled": True}  # episodes were smaller in earlier versions
@@ -365,9 +350,6 @@ class CodeRecipe(Recipe):
         )
         return lab.models.artefact("pretraining", settings, make)
 
-    def _open(self, path: str) -> Code:
-        return Code(path, **{name: each for name, each in asdict(self).items() if name != "codebook"})
-
     def _config(self, config: code.CodeConfig) -> code.CodeConfig:
         flip = self.flip
         if self.epsilon is not None and self.bits is not None:
@@ -401,7 +383,7 @@ class AnswerRecipe(Recipe):
     """
 
     name: ClassVar[str] = "answer"
-    kind: ClassVar[str] = "answer"
+    opened: ClassVar[Any] = answer.Answer
 
     def _settings(self, config: StudyConfig) -> Facts:
         if config.episodic:
@@ -427,9 +409,6 @@ class AnswerRecipe(Recipe):
             answerer = answer.Answerer(model.network, classes=model.classes, shape=shape)
         answer.save(path, answerer, network=network, card={"seed": seed})
 
-    def _open(self, path: str) -> answer.Answer:
-        return answer.Answer(path)
-
 
 @dataclass(frozen=True)
 class AvatarRecipe(Recipe):
@@ -438,15 +417,12 @@ class AvatarRecipe(Recipe):
     bits: int | None = None
 
     name: ClassVar[str] = "avatar"
-    kind: ClassVar[str] = "pixels"
+    opened: ClassVar[Any] = Avatar
 
     @property
     def trained(self) -> Recipe:
         """See Recipe."""
         return AnswerRecipe() if self.bits is None else CodeRecipe(self.bits)
-
-    def _open(self, path: str) -> Avatar:
-        return Avatar(path)
 
 
 def _enrol(

@@ -23,7 +23,7 @@ from sfumato.learn.prototypes import Accuracy as OverEpisodes
 from sfumato.learn.refusal import Refusal
 from sfumato.protect.code import KIND, Code
 from sfumato.protect.spec import parse_as
-from sfumato.study.cells import Cell, Facts, Kind, Method, method_of, non_defaults
+from sfumato.study.cells import Cell, Facts, Method, kind_by_methods, non_defaults
 from sfumato.study.lab import lab as labs
 from sfumato.study.lab.lab import Lab
 from sfumato.study.lab.trained import train_classifier, train_few_shot, train_once
@@ -331,10 +331,4 @@ ANSWERER = Method(
     _measure_answer,
     lambda lab: (FEW_SHOT if lab.config.episodic else CLASSIFIER).check(lab),
 )
-ACCURACY = Kind(
-    lambda config, spec, seed: [
-        Cell("accuracy", spec, seed, (("learner", learner),)) for learner in learners_of(config, spec)
-    ],
-    lambda lab, cell: method_of(LEARNERS[cell.subject]).settings(lab, cell),
-    lambda lab, cell: method_of(LEARNERS[cell.subject]).measure(lab, cell),
-)
+ACCURACY = kind_by_methods("accuracy", "learner", LEARNERS, learners_of)

@@ -33,7 +33,7 @@ from sfumato.attack.reidentify import Guesses
 from sfumato.attack.sets import Table
 from sfumato.base.proportions import over_people
 from sfumato.errors import ConfigError
-from sfumato.study.cells import Cell, Facts, Kind, Method, method_of, non_defaults
+from sfumato.study.cells import Cell, Facts, Method, kind_by_methods, method_of, non_defaults
 from sfumato.study.lab.lab import Lab
 from sfumato.study.measure.accuracy import serve_vectors
 from sfumato.study.measure.looks import view_release
@@ -312,10 +312,4 @@ SORTED = Method(
     values_settings, lambda lab, cell: compare_values(lab, cell, lambda gallery: {"": _sort}).result
 )
 FUSED = Method(_fusion_settings, _measure_fusion)
-ATTACK = Kind(
-    lambda config, spec, seed: [
-        Cell("attack", spec, seed, (("attack", attack),)) for attack in attacks_of(config, spec)
-    ],
-    lambda lab, cell: method_of(ATTACKS[cell.subject]).settings(lab, cell),
-    lambda lab, cell: method_of(ATTACKS[cell.subject]).measure(lab, cell),
-)
+ATTACK = kind_by_methods("attack", "attack", ATTACKS, attacks_of)

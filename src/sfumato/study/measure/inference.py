@@ -76,9 +76,9 @@ def _measure(lab: Lab, cell: Cell) -> Facts:
     held = hold_out(others.label(people).codes, most=_HELD_OUT, seed=cell.seed)
     chosen_by = others.rows(held.nonzero().flatten()) if held.any() else None
     others = others.rows((~held).nonzero().flatten())
-    guesses = {"values": _by_values(lab, cell, label, others, chosen_by)}
+    guesses = {"values": _by_values(lab, cell, others, chosen_by)}
     if release_kind(cell.protection) in IMAGES:
-        guesses["network"] = _by_network(lab, cell, label, others, chosen_by)
+        guesses["network"] = _by_network(lab, cell, others, chosen_by)
     photographs = who.unique(return_counts=True)[1].tolist()
     scores = []
     for name, guessed in guesses.items():
@@ -95,9 +95,7 @@ def _measure(lab: Lab, cell: Cell) -> Facts:
     }
 
 
-def _by_values(
-    lab: Lab, cell: Cell, label: str, others: LabelledImages, chosen_by: LabelledImages | None
-) -> Tensor:
+def _by_values(lab: Lab, cell: Cell, others: LabelledImages, chosen_by: LabelledImages | None) -> Tensor:
     """(N,) classes of the test images, by the textbook classifier that is best on `chosen_by`."""
     known = others.rows(lab.shuffle(len(others), cell.seed)[:_LEARNED])
     copies = lab.config.adversary.copies if lab.protection(cell).draws_noise else 1
@@ -108,24 +106,22 @@ def _by_values(
     reduce, validation = _reducer(values), None
     if chosen_by is not None:
         released = lab.release(cell, chosen_by.images, OTHERS)
-        validation = reduce(released.vectors()), chosen_by.label(label).codes
-    codes = known.label(label).codes.repeat(copies)
+        validation = reduce(released.vectors()), chosen_by.label(cell.subject).codes
+    codes = known.label(cell.subject).codes.repeat(copies)
     model = of_vectors.train(reduce(values), codes, validation=validation, seed=cell.seed)
     return model.classify(reduce(lab.release(cell, lab.test.images, PROBES).vectors()))
 
 
-def _by_network(
-    lab: Lab, cell: Cell, label: str, others: LabelledImages, chosen_by: LabelledImages | None
-) -> Tensor:
+def _by_network(lab: Lab, cell: Cell, others: LabelledImages, chosen_by: LabelledImages | None) -> Tensor:
     """(N,) classes of the test images, by a network that learned from releases."""
-    decided = {**_settings(lab, cell), "label": label}
+    decided = {**_settings(lab, cell), "label": cell.subject}
     model = train_once(
         *(lab, "inferrer", classifier, lab.config.classifier, decided, cell.protection, cell.seed),
         data=others,
-        target=label,
+        target=cell.subject,
         validation=chosen_by,
     )
-    names = lab.test.label(label).names
+    names = lab.test.label(cell.subject).names
     codes = torch.tensor([names.index(name) for name in model.classes])
     return codes[model.classify(lab.release(cell, lab.test.images, PROBES).images())]
 
@@ -145,7 +141,7 @@ def _measure_labels(lab: Lab, cell: Cell) -> Facts:
     sensitive = lab.config.task.sensitive
     who = torch.arange(len(asked)) if sensitive is None else asked.label(sensitive).codes
     for name in lab.data.labels:
-        rows, asked_rows = lab.of_the_task(known, name), lab.of_the_task(asked, name)
+        rows, asked_rows = (lab.config.task.rows(part, name) for part in (known, asked))
         known_codes, codes = known.label(name).codes[rows], asked.label(name).codes[asked_rows]
         if torch.isin(codes, known_codes.unique()).double().mean().item() > 0.99:  # can have been learned
             learned, tested = (of_known[rows], known_codes), (of_asked[asked_rows], codes, who[asked_rows])

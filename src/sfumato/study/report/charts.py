@@ -8,6 +8,7 @@ import base64
 import io
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -36,9 +37,7 @@ _RING = 17  # points, the diameter of the ring about the recommended setting
 _LONG = 12  # letters; longer labels of an axis would run into each other
 _FILES = ("artefact", "index")  # parameters whose values are paths, or names of tools
 _WORDS = ("artefact", "values")  # parameters with nothing between their values
-Point = tuple[Estimate, Estimate, Look, str, float]  # x and y, look, label, and radius of the mark in points
 _Line = tuple[float, float, float, float]  # from x, y to x, y
-_Level = tuple[Look, str, float]  # a line across all places: its look, words and value
 
 
 @dataclass(frozen=True)
@@ -141,20 +140,6 @@ class Family:
     varying: tuple[str, ...]  # the parameters that differ between them
     fixed: str  # the others, as "epsilon = 3"
 
-    @classmethod
-    def of(cls, name: str, protections: Iterable[str]) -> "Family":
-        """The settings among `protections` of the protection of that name, at least one."""
-        specs = [spec for spec in protections if spec.partition(":")[0] == name]
-        values = [parameters(spec) for spec in specs]
-        keys = list(dict.fromkeys(key for setting in values for key in setting))
-        varying = [key for key in keys if len({setting.get(key) for setting in values}) > 1]
-        fixed = [key for key in keys if key not in varying]
-        if len(specs) == 1 and fixed:
-            # One setting varies in nothing: its first parameter is the axis, with one place on it.
-            varying, fixed = fixed[:1], fixed[1:]
-        words = ", ".join(f"{key} = {values[0][key]}" for key in fixed)
-        return cls(name, tuple(specs), tuple(varying), words)
-
     @property
     def title(self) -> str:
         """ "DP-Pix (epsilon = 3)"."""
@@ -196,8 +181,21 @@ def parameters(spec: str) -> dict[str, str]:
 
 def families(study: Study) -> list[Family]:
     """The families of a study in its order, without "none"."""
-    names = dict.fromkeys(spec.partition(":")[0] for spec in study["protections"] if spec != "none")
-    return [Family.of(name, study["protections"]) for name in names]
+    settings, made = defaultdict(list), []
+    for spec in study["protections"]:
+        settings[spec.partition(":")[0]].append(spec)
+    settings.pop("none", None)
+    for name, specs in settings.items():
+        values = [parameters(spec) for spec in specs]
+        keys = list(dict.fromkeys(key for setting in values for key in setting))
+        varying = [key for key in keys if len({setting.get(key) for setting in values}) > 1]
+        fixed = [key for key in keys if key not in varying]
+        if len(specs) == 1 and fixed:
+            # One setting varies in nothing: its first parameter is the axis, with one place on it.
+            varying, fixed = fixed[:1], fixed[1:]
+        words = ", ".join(f"{key} = {values[0][key]}" for key in fixed)
+        made.append(Family(name, tuple(specs), tuple(varying), words))
+    return made
 
 
 def looks(study: Study) -> dict[str, Look]:
@@ -215,14 +213,6 @@ def frontier_chart(results: Results) -> Chart | None:
         return None
     bound, chosen, study = results.bound, results.advice.setting, results.study
     known, look = {each.name: each for each in families(study)}, looks(study)
-    drawn: list[Point] = []
-    for setting, risk, accuracy in points:
-        spec = setting.protection
-        name = spec.partition(":")[0]
-        label = known[name].label(spec) if name in known else ""
-        mark = look[name] if setting.complete else replace(look[name], fill="none")
-        is_chosen = chosen is not None and chosen.protection == spec
-        drawn.append((risk, accuracy, mark, label or spec, _RING / 2 if is_chosen else _RADIUS))
     best = sorted((risk.value, accuracy.value) for each, risk, accuracy in points if each.on_frontier)
     lines: list[_Line] = []
     for (x, y), (next_x, next_y) in pairwise(best):
@@ -244,10 +234,17 @@ def frontier_chart(results: Results) -> Chart | None:
             axes.axvline(bound, color=BLACK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
             axes.axvspan(0, bound, color=vocabulary.GREEN, alpha=0.07, linewidth=0, zorder=0)
             lines.append((bound, axes.get_ylim()[0], bound, axes.get_ylim()[1]))
-        for x, y, look_of, *_ in drawn:
-            _errors(axes, [(x, y)], look_of)
-            lines += [(x.low, y.value, x.high, y.value), (x.value, y.low, x.value, y.high)]
-        texts = [(x.value, y.value, label, look_of.colour, radius) for x, y, look_of, label, radius in drawn]
+        texts = []
+        for setting, risk, accuracy in points:
+            spec = setting.protection
+            name = spec.partition(":")[0]
+            label = known[name].label(spec) if name in known else ""
+            mark = look[name] if setting.complete else replace(look[name], fill="none")
+            x, y = risk.value, accuracy.value
+            _errors(axes, [(risk, accuracy)], mark)
+            lines += [(risk.low, y, risk.high, y), (x, accuracy.low, x, accuracy.high)]
+            radius = _RING / 2 if chosen and chosen.protection == spec else _RADIUS
+            texts.append((x, y, label or spec, mark.colour, radius))
         place_labels(figure, axes, texts, lines)
         words = "; ".join(
             f"{each.protection}: accuracy {percent(accuracy.value)}, re-identification {percent(risk.value)}"

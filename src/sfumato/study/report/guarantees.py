@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -259,14 +259,10 @@ def _groups(results: Results) -> list[tuple[str, Entries]]:
     groups = [
         *((title, list((study.get(key) or {}).items())) for key, title in kinds.items()),
         ("Adversaries", [*(study.get("adversary") or {}).items()] if results.of("attack") else []),
-        ("Versions", [(name, _join(sorted(used))) for name, used in versions.items()]),
+        ("Versions", [(name, ", ".join(sorted(used))) for name, used in versions.items()]),
         ("Computing time", [(kind, _duration(seconds)) for kind, seconds in spent.items()]),
     ]
     return [(name, entries) for name, entries in groups if entries]
-
-
-def _join(values: Iterable[Any]) -> str:
-    return ", ".join(map(str, values))
 
 
 def _duration(seconds: float) -> str:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from sfumato.assess.hits import join
@@ -45,7 +46,8 @@ def frontier(results: Results) -> Section:
         return Value(setting.protection, badges=tuple(badge for badge, has in badges.items() if has))
 
     def surest(setting: Setting) -> Value:
-        shown, proof = show_estimate(setting.risk and setting.risk.surest), proofs.get(setting.protection)
+        shown = show_estimate(setting.risk.surest if setting.risk else None)
+        proof = proofs.get(setting.protection)
         sure = proof and setting.risk and proof.surest(setting.risk.identities)
         return replace(shown, small=(*shown.small, f"≤ {round_up(100 * sure)}% proved")) if sure else shown
 
@@ -208,7 +210,7 @@ def groups(results: Results) -> Section | None:
     """Accuracy and naming by group of people, in a row for each setting and figure."""
     if not (every := list(by_group(results))):
         return None
-    columns = [text_column(name, lambda row, at=at: row[at]) for at, name in enumerate(GROUPED) if at]
+    columns = [text_column(name, itemgetter(at)) for at, name in enumerate(GROUPED) if at]
     chosen = results.advice.setting and results.advice.setting.protection
     values = {
         "table": settings_table("groups", [each.row for each in every], columns, setting=lambda row: row[0]),

@@ -52,7 +52,6 @@ class Table:
     mark: str = ""  # the words for a triangle, for readers who hear the page
     style: str = ""  # its class
     chosen: str = ""  # the setting whose row is emphasised
-    heads: bool = True  # whether the first cells are settings; otherwise they are words
 
     @property
     def names(self) -> tuple[str, ...]:
