@@ -17,9 +17,7 @@ REPOSITORY = Path(__file__).parents[2]
 LINK = re.compile(
     r"\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)|(?:href|src)=\"([^\"]+)\"|^\[[^\]]+\]: (\S+)", re.MULTILINE
 )
-NAMED = re.compile(
-    r"`([\w./*-]+(?:/|\.(?:py|yaml|jsonl)))(?:`: ((?:`\w+`(?:, )?)+))?"
-)
+NAMED = re.compile(r"`([\w./*-]+(?:/|\.(?:py|yaml|jsonl)))(?:`: ((?:`\w+`(?:, )?)+))?")
 MADE = re.compile(r"`docs/reference/([a-z/-]+)\.(?:md|rst)(?:#[\w-]+)?`")
 
 

@@ -24,8 +24,8 @@ _POWER = 2  # of a direction's share of variance between classes
 def fit_codebook(network: CodeNetwork, outputs: Tensor, classes: Tensor, *, seed: int) -> None:
     """Fits the directions and the words of a network to (n, D) outputs of its encoder, of (n,) classes.
 
-    A direction is scaled by (b / (b + w))²: the variances of the means of classes, and within classes. Of
-    probabilities of classes it is one of most variance, as it is.
+    A direction is scaled by (b / (b + w))²: the variances of the means of classes, and within classes. If the
+    outputs are probabilities of classes, it is one of most variance, as it is.
     """
     codebook, draw = network.codebook, torch.Generator().manual_seed(seed)
     assert codebook is not None
@@ -84,7 +84,7 @@ def _mix_known(outputs: Tensor, places: Tensor, centre: Tensor, draw: torch.Gene
 
 
 def _means(rows: Tensor, places: Tensor) -> Tensor:
-    """Of each class: (n, D), and their (n,) numbers -> (C, D)."""
+    """The mean of each class: (n, D), and their (n,) numbers -> (C, D)."""
     counts = places.bincount()[:, None]
     return torch.zeros(len(counts), rows.shape[1]).index_add_(0, places, rows) / counts
 
