@@ -12,14 +12,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import results
 import torch
 from drawn_start import scenes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from sfumato import data, images
+from sfumato import data, images, protect
 from sfumato.cli.data import contact_sheet
+from sfumato.dp.mechanisms import seeded_noise
 from sfumato.study import report, vocabulary
 from sfumato.study.choose.results import Results
 from sfumato.study.report.charts import axes_of, place_labels, style
@@ -72,14 +74,14 @@ def strengths_picture(name: str, path: Path) -> None:
     study = results.study(name)
     assert study is not None
     settings = {setting.protection: setting for setting in study.settings}
-    shown = [record for record in study.records if record.kind == "examples"]
-    examples = {record.cell.protection: record.result.examples[FACE] for record in shown}
+    (shown,) = (record for record in study.records if record.kind == "examples")
+    code, face = STRENGTHS[-1], shown.result.examples[FACE]
+    clear = Image.open(io.BytesIO(base64.b64decode(face.original.partition(",")[2]))).convert("RGB")
     with style():
         figure = Figure(figsize=(12.4, 2.9))
         *places, looked_up = figure.subplots(1, len(STRENGTHS) + 1)
         for axes, spec in zip(places, STRENGTHS, strict=True):
-            example = examples["code:bits=16" if spec == "none" else spec]
-            _draw(axes, example.original if spec == "none" else example.released, example.words)
+            _draw(axes, None if spec == code else released(clear, spec), face.words)
             risk, accuracy = settings[spec].risk, settings[spec].accuracy
             assert risk is not None
             assert accuracy is not None
@@ -117,12 +119,18 @@ def _frame(axes: Any) -> None:
     axes.grid(visible=False)
 
 
-def _draw(axes: Any, picture: str | None, words: str) -> None:
-    """An image that is kept as a data URI; a code as a square for each of its bits."""
+def released(clear: Image.Image, spec: str) -> Image.Image:
+    """A picture as it leaves under a protection without training."""
+    batch = torch.from_numpy(np.array(clear)).permute(2, 0, 1)[None]
+    sent = protect.parse(spec).release(batch, seeded_noise(0)).images()
+    return Image.fromarray(sent[0].permute(1, 2, 0).numpy())
+
+
+def _draw(axes: Any, picture: Image.Image | None, words: str) -> None:
+    """An image; or a code as a square for each of its bits."""
     _frame(axes)
     if picture is not None:
-        pixels = Image.open(io.BytesIO(base64.b64decode(picture.partition(",")[2])))
-        axes.imshow(pixels.convert("RGB"), interpolation="nearest")
+        axes.imshow(picture, interpolation="nearest")
         return
     bits = [int(bit) for bit in words.replace(" ", "")]
     side = round(len(bits) ** 0.5)
@@ -150,7 +158,7 @@ def main() -> None:
     images.write(PICTURES / "glyphs.png", contact_sheet(glyphs, "class", rows=10, columns=14))
     things = scenes(things=10, images_per_thing=12)
     images.write(PICTURES / "scenes.png", contact_sheet(things, "class", rows=8, columns=12))
-    frontier_picture("lfw-hats", PICTURES / "frontier.svg")
+    frontier_picture("lfw-hats-many", PICTURES / "frontier.svg")
     strengths_picture("demo", PICTURES / "strengths.png")
     report_picture("demo", PICTURES / "report.png", browser)
 
