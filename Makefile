@@ -120,6 +120,7 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/lfw-smile-answer.yaml
 	$(BIN)/sfumato study run studies/lfw-gender-answer.yaml
 	$(BIN)/sfumato study run studies/lfw-hats.yaml
+	$(BIN)/sfumato study run studies/lfw-hats-many.yaml
 	$(BIN)/sfumato study run studies/faces-expression.yaml
 	$(BIN)/sfumato study run studies/faces-noise.yaml
 	$(BIN)/python studies/unpack.py cmu ../shared/data runs/data/cmu
@@ -127,7 +128,7 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/cmu-order.yaml
 	$(BIN)/sfumato study run studies/omniglot-codes.yaml
 	$(BIN)/sfumato study run studies/caltech101-codes.yaml
-	$(BIN)/sfumato study run studies/caltech101-words.yaml
+	for name in caltech101-words caltech101-classes faces-words omniglot-words glyphs-words; do $(BIN)/sfumato study run studies/$$name.yaml || exit 1; done
 	$(BIN)/python studies/unpack.py fer ../shared/data runs/data/fer
 	$(BIN)/sfumato study run studies/caltech101.yaml
 	$(BIN)/sfumato study run studies/caltech101-models.yaml
