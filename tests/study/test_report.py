@@ -387,8 +387,7 @@ def test_every_attack_says_in_words_of_its_own_who_looks_and_at_what():
         **{"values": "the values that travelled", "sorted": "the values in order of size"},
         "fused": "who combines all others",
     }
-    attacks = list(vocabulary.ATTACKS.values())
-    for attack in attacks:
+    for attack in vocabulary.ATTACKS.values():
         assert attack.words.split()[0] == ("adaptive" if attack.adaptive else "static")
         assert attack.words.endswith(seen[attack.view])
 

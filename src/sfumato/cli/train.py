@@ -222,7 +222,7 @@ class Train:
             said["test"] |= {"over": over, "number": getattr(tested, over)}
             nothing = "" if tested.low > tested.chance else _NOTHING
             lines = (f"test: {tested}", f"guessing: {tested.chance:.1%}{nothing}", *lines)
-            more = {"test": asdict(tested), **more}
+            more = {"test": asdict(replace(tested, right=None)), **more}
         if said := {key: value for key, value in said.items() if value}:
             artefacts.amend(self.out, **said)
         if self.as_json:
