@@ -166,4 +166,4 @@ def test_the_output_of_the_demo_in_the_readme_is_what_its_records_give():
         start = line.removesuffix("...").rstrip()
         assert any(each.startswith(start) for each in lines), line
     assert len(results.study("demo").settings) == 1 + 10
-    assert "compares nine ways to protect an image" in " ".join(readme.split())
+    assert "compares ten ways to protect an image" in " ".join(readme.split())
