@@ -82,13 +82,11 @@ def strengths_picture(name: str, path: Path) -> None:
         *places, looked_up = figure.subplots(1, len(STRENGTHS) + 1)
         for axes, spec in zip(places, STRENGTHS, strict=True):
             _draw(axes, None if spec == code else released(clear, spec), face.words)
-            risk, accuracy = settings[spec].risk, settings[spec].accuracy
-            assert risk is not None
+            accuracy = settings[spec].accuracy
             assert accuracy is not None
             axes.set_title("original" if spec == "none" else spec, fontsize=9.5)
-            named = f"{100 * risk.top1.value:.0f}% of people named\nfrom one{_later(study, spec)}"
-            colour = vocabulary.BLUE if risk.top1.value < 0.05 else vocabulary.VERMILION
-            _write(axes, -0.08, named, colour)
+            named, guessed = _named(study, spec)
+            _write(axes, -0.08, named, vocabulary.BLUE if guessed else vocabulary.VERMILION)
             kept = f"{100 * accuracy.value:.0f}% of hats right"
             _write(axes, -0.31, kept)
         _frame(looked_up)
@@ -105,10 +103,13 @@ def _write(axes: Any, height: float, words: str, colour: str = vocabulary.BLACK)
     axes.text(0.5, height, words, transform=axes.transAxes, ha="center", va="top", color=colour)
 
 
-def _later(study: Results, spec: str) -> str:
-    """How often people are named from the most releases that were looked at."""
-    last = study.curves[spec].points[-1] if spec in study.curves else None
-    return f", {100 * last.named.value:.0f}% from {last.releases}" if last else ""
+def _named(study: Results, spec: str) -> tuple[str, bool]:
+    """How often people are named from one release and from the most, and whether one tells no more than guessing."""
+    if spec not in study.curves:
+        return "it shows who it is", False
+    first, *_, last = study.curves[spec].points
+    share = f"{first.named.value:.0%} of people named\nfrom one, {last.named.value:.0%} from {last.releases}"
+    return share, first.named.low <= first.chance
 
 
 def _frame(axes: Any) -> None:

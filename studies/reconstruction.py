@@ -402,11 +402,8 @@ def read_pairs(name: str, victim: str, count: int, runs: Path) -> tuple[Tensor, 
 # SemSim as published, on data sets that it was not trained on
 
 PUBLISHED = SemSimConfig(network="lenet", learning_rate=0.05, momentum=0.9)
-MARGINS = (
-    0.1,
-    0.3,
-    3.0,
-)  # beside 1 (App. B): embeddings of length 1 are at most 2 apart, so that 3 trains as all above 2
+# Beside 1 (App. B). Embeddings of length 1 are at most 2 apart, so that 3 trains as all above 2.
+MARGINS = (0.1, 0.3, 3.0)
 LEARNED = 1100  # steps: 100 epochs, as in the published code, of 64 originals and their 22 reconstructions
 
 

@@ -11,6 +11,7 @@ nothing is written if the figures do not show them. A chapter about records whos
 
 import argparse
 import json
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -151,7 +152,8 @@ def environment(values: Mapping[str, Any]) -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # the pages are Markdown
     )
-    made.filters |= {"percent": percent, "interval": interval, "spread": spread, "mean": statistics.mean}
+    made.filters |= {"percent": percent, "interval": interval, "spread": spread}
+    made.filters |= {"mean": statistics.mean, "log2": math.log2}
     functions = (anchor, claim, column, in_short, pivot, rows, same_order, study, title, value)
     made.globals |= {each.__name__: each for each in functions} | dict(values)
     return made

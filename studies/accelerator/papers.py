@@ -18,7 +18,7 @@ from typing import Any
 
 import clipping
 import torch
-from pool import Options, Task, card, file_of, lines, options, run
+from pool import Options, Task, card, file_of, lines, one_of_each_kind, options, run
 from rows import RESULTS, Rows
 
 from sfumato.study import cells as kinds
@@ -188,8 +188,8 @@ def main() -> int:
     given = options(__doc__)
     put_back(given)
     todo = tasks()
-    if given.scale < 1:  # one of each kind
-        todo = list({task.kind: task for task in reversed(todo)}.values())
+    if given.scale < 1:
+        todo = one_of_each_kind(todo[::-1])
     # More processes would not make a card faster that computes for one of them at a time.
     return run("papers", todo, work, replace(given, on_card=max(1, given.workers // 2)))
 

@@ -83,6 +83,11 @@ def made_by() -> dict[str, str]:
     return {"device": named, **versions}
 
 
+def one_of_each_kind(tasks: Sequence[Task]) -> list[Task]:
+    """The last task of each kind, for a trial."""
+    return list({task.kind: task for task in tasks}.values())
+
+
 def lines(piece: str, given: Options) -> list[dict[str, Any]]:
     """Those of finished tasks."""
     path = given.out / f"{piece}.jsonl"

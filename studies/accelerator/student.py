@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pool import Options, Task, card, options, run
+from pool import Options, Task, card, one_of_each_kind, options, run
 from torch import Tensor
 
 from sfumato.assess import identity
@@ -153,8 +153,8 @@ def work(task: Task, given: Options) -> dict[str, Any]:
 def main() -> int:
     """Do what there is time for."""
     given, todo = options(__doc__), tasks()
-    if given.scale < 1:  # one of each kind
-        todo = list({task.kind: task for task in todo}.values())
+    if given.scale < 1:
+        todo = one_of_each_kind(todo)
     return run("student", todo, work, given, least=2 * SECONDS if given.scale == 1 else 0)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from sfumato.audits.evidence import Case, make_report, of_audit, read_case
 from sfumato.audits.findings import Report, Risk, as_json, as_page, as_text
-from sfumato.base.proportions import wilson
+from sfumato.base.proportions import over_people, wilson
 from sfumato.errors import ConfigError
 from sfumato.study.choose.figures import Estimate
 from sfumato.study.choose.results import load
@@ -75,10 +75,15 @@ def test_figures_are_those_of_the_records(cases):
 def test_the_interval_of_an_attribute_is_over_people_and_not_over_their_images(cases):
     attributes = [risk for risk in cases["demo", "code:bits=5"].risks if risk.kind == "inference"]
     assert [risk.secret for risk in attributes] == ["age", "expression", "gender", "glasses", "hair_color"]
+    records = load(RESULTS / "demo.jsonl").records
+    (told,) = (r.result for r in records if r.kind == "tells" and r.cell.protection == "code:bits=5")
     for risk in attributes:
         assert (risk.people, risk.images) == (60, 1500)
-        of_people, of_images = (wilson(risk.rate.value * many, many) for many in (60, 1500))
+        counted = told.labels[risk.secret]
+        expected = over_people(counted.hits, counted.probes)
+        assert (risk.rate.low, risk.rate.high) == pytest.approx(expected)
         # Images of a person are guessed alike, and at most as alike as if all were one.
+        of_people, of_images = (wilson(risk.rate.value * many, many) for many in (60, 1500))
         assert risk.rate.low < of_images[0] < of_images[1] < risk.rate.high
         assert risk.rate.low > of_people[0] - 1e-3
         assert risk.rate.high < of_people[1] + 1e-3

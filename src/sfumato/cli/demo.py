@@ -12,7 +12,6 @@ from sfumato.cli.sources import SplitBy, Strict
 if TYPE_CHECKING:
     from torch import Tensor
 
-
 _SIDE = 32  # of the drawn faces, and of images that episodes learn from
 _SIDE_OF_CLASSES = 64
 _SEEN = 20_000  # images that a classifier sees in all epochs together, within these bounds

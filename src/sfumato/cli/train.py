@@ -222,7 +222,8 @@ class Train:
             said["test"] |= {"over": over, "number": getattr(tested, over)}
             nothing = "" if tested.low > tested.chance else _NOTHING
             lines = (f"test: {tested}", f"guessing: {tested.chance:.1%}{nothing}", *lines)
-            more = {"test": asdict(replace(tested, right=None)), **more}
+            counted = {key: part for key, part in asdict(tested).items() if key != "right"}  # of each image
+            more = {"test": counted, **more}
         if said := {key: value for key, value in said.items() if value}:
             artefacts.amend(self.out, **said)
         if self.as_json:

@@ -17,9 +17,9 @@ chosen by looking at noisy results need a privacy filter, which a PLD is not.
 import bisect
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -120,6 +120,7 @@ def epsilon(stretches: Sequence[Stretch], delta: float, accountant: _Accountant 
     return by_name[accountant](dict(sorted(added.items())), delta) if added else 0.0
 
 
+@cache
 def calibrate(budget_epsilon: float, delta: float, rate: float, steps: int) -> float:
     """The least noise multiplier of four significant digits, from 0.01 to 1000, that stays within a budget.
 
@@ -135,11 +136,12 @@ def calibrate(budget_epsilon: float, delta: float, rate: float, steps: int) -> f
         decade, digits = divmod(index, 9000)
         return float(f"{1000 + digits}e{decade - 5}")
 
-    def is_enough(index: int) -> bool:
-        return epsilon([Stretch(noise(index), rate, steps)], delta) <= budget_epsilon
+    def excess(index: int) -> float:  # above 0 where the noise is too little
+        spent = epsilon([Stretch(noise(index), rate, steps)], delta)
+        return math.log(spent / budget_epsilon) if spent else -math.inf
 
     last = 5 * 9000  # of 1000 norms
-    index = bisect.bisect_left(range(last + 1), True, key=is_enough)
+    index = _first_within(last + 1, 2 * 9000, excess)
     if index > last:
         raise ConfigError(
             f"not even noise of 1000 clipping norms keeps {steps} steps at rate {rate:g} within "
@@ -154,6 +156,28 @@ def calibrate(budget_epsilon: float, delta: float, rate: float, steps: int) -> f
     return noise(index)
 
 
+def _first_within(count: int, start: int, excess: Callable[[int], float]) -> int:
+    """The least index whose excess, which falls, is at most 0, by the Illinois method, or the count."""
+    low, high, at, step, was = -1, count, start, 2048, 0.0
+    below = above = math.inf  # the excess at both ends, without sign
+    while high - low > 1:
+        found = excess(at)
+        again = 2 if found * was > 0 else 1  # an end that stays counts half, or it would stay for long
+        if found <= 0:
+            high, above, below = at, -found, below / again
+        else:
+            low, below, above = at, found, above / again
+        was = found
+        if math.isfinite(below + above):
+            at = low + round(below / (below + above) * (high - low))
+        else:
+            step *= 2
+            at += step if found > 0 else -step
+        at = min(max(at, low + 1), high - 1)
+    return high
+
+
+@cache
 def steps_within(budget_epsilon: float, delta: float, noise_multiplier: float, rate: float) -> int:
     """How many steps a budget allows, by PLD, from 0 to 10^6: that many fit, and one more does not."""
     check_budget(budget_epsilon)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from statistics import NormalDist
 
@@ -24,7 +25,7 @@ class ByGroup:
     named: bool  # whether it is of naming; otherwise of accuracy
     groups: Mapping[str, Hits]  # people of each, by their names
 
-    @property
+    @cached_property
     def gap(self) -> tuple[str, str, Estimate] | None:
         """The group with more, the one with less, and the difference of the two furthest apart.
 
