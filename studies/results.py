@@ -11,7 +11,6 @@ nothing is written if the figures do not show them. A chapter about records whos
 
 import argparse
 import json
-import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -152,8 +151,7 @@ def environment(values: Mapping[str, Any]) -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # the pages are Markdown
     )
-    made.filters |= {"percent": percent, "interval": interval, "spread": spread}
-    made.filters |= {"mean": statistics.mean, "log2": math.log2}
+    made.filters |= {"percent": percent, "interval": interval, "spread": spread, "mean": statistics.mean}
     functions = (anchor, claim, column, in_short, pivot, rows, same_order, study, title, value)
     made.globals |= {each.__name__: each for each in functions} | dict(values)
     return made
