@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ray_nodes import RayCluster
 import sfumato
 from sfumato import data
 from sfumato.base import registry
+from sfumato.study.lab import trained
 
 INSTALLED = os.environ.get("SFUMATO_INSTALLED")  # where the wheel is, if the tests are for it, not for src/
 SHARED = Path(__file__).parents[1].parent / "shared" / "data"
@@ -95,10 +97,11 @@ def ray_cluster() -> Iterator[RayCluster]:
 
 @pytest.fixture(scope="module")
 def quick_adversaries() -> Iterator[None]:
-    """Ten trees and ten steps in this process: 200 and 150 take half of the time of a study in a test."""
+    """Ten trees, ten steps, two epochs: 200, 150 and 60 take half of the time of a study in a test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sfumato.learn.of_vectors._TREES", 10)
         patch.setattr("sfumato.attack.set_network._STEPS", 10)
+        patch.setattr(trained, "_SEMSIM", replace(trained._SEMSIM, epochs=2))
         yield
 
 

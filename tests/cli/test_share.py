@@ -13,8 +13,10 @@ from cloud import encoder
 from commands import SCRIPT, Command, check_mistake
 
 from sfumato import data, images
-from sfumato.base.server import listen
+from sfumato.base.server import listen, running
 from sfumato.device.ledger import Ledger
+from sfumato.serve import models
+from sfumato.serve.http.app import create
 from sfumato.serve.store import Store
 
 SIDE = 16
@@ -35,7 +37,7 @@ def photos(tmp_path: Path) -> Path:
 
 
 class Service:
-    """A service in a process of its own, on one port. State: the process."""
+    """A service on one port, in this process: tests/cli/test_serve.py has a process."""
 
     def __init__(self, folder: Path) -> None:
         self.artefact = encoder(folder / "hats.safetensors", bits=6)
@@ -51,16 +53,8 @@ class Service:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        words = ("serve", self.artefact, "--store", self.store_url, "--port", str(self.port))
-        with subprocess.Popen(
-            [SCRIPT, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as process:
-            assert process.stdout is not None
-            assert any(line.startswith("serving: ") for line in iter(process.stdout.readline, ""))
-            try:
-                yield
-            finally:
-                process.send_signal(signal.SIGTERM)
+        with Store(self.store_url) as store, running(create(store, [models.load(self.artefact)]), self.port):
+            yield
 
     def kept(self) -> list[tuple[str, list[int]]]:
         with Store(self.store_url) as store:

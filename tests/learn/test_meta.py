@@ -21,7 +21,8 @@ OPEN = MetaConfig(way=5, shot=1, queries=3, steps=6, tasks=4, inner_rate=0.1)
 PROMISE = Private(
     epsilon=8, delta=1e-3, clipping="fixed", settings={"clipping_norm": 1.0}, noise_multiplier=1.5
 )
-CLOSED = replace(OPEN, steps=4, tasks=2, private=PROMISE)  # a pool of 5 tasks: 26 classes, 5 each
+# A pool of 5 tasks: 26 classes, 5 each. A small network, since noise is drawn for every parameter.
+CLOSED = replace(OPEN, steps=4, tasks=2, private=PROMISE, network="strided", width=4)
 SETTINGS = {
     "fixed": {"clipping_norm": 1.0},
     "automatic": {},
@@ -133,6 +134,7 @@ def closed(glyphs):
 
 @pytest.mark.parametrize("config", [OPEN, NOISED["meta-clip"]])
 def test_training_is_repeatable_by_its_seed(glyphs, config):
+    config = replace(config, steps=2)
     one, again, other = (train(glyphs, config, "gaussian:sigma=20", seed=seed).start for seed in (3, 3, 4))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
@@ -404,10 +406,7 @@ def test_shifted_images_are_others(glyphs, opened):
 # A public start
 
 
-NARROW = replace(CLOSED, network="strided", width=4)
-
-
-def begun(glyphs, path, config=NARROW, **more):
+def begun(glyphs, path, config=CLOSED, **more):
     """A model that was trained openly, and a configuration that begins with it."""
     model = train(glyphs, replace(config, private=None, **more), seed=7)
     model.save(path)
@@ -416,7 +415,7 @@ def begun(glyphs, path, config=NARROW, **more):
 
 @pytest.mark.parametrize("algorithm", ["maml", "meta-sgd"])
 def test_training_begins_with_the_parameters_of_a_file(glyphs, tmp_path, algorithm):
-    public, config = begun(glyphs, tmp_path / "public.safetensors", replace(NARROW, algorithm=algorithm))
+    public, config = begun(glyphs, tmp_path / "public.safetensors", replace(CLOSED, algorithm=algorithm))
     model = train(glyphs, replace(config, steps=1, meta_rate=1e-9))
     torch.testing.assert_close(model.start, public.start, atol=1e-7, rtol=0)
     assert (model.start[: public.learner.size] != public.start[: public.learner.size]).any()
@@ -442,15 +441,15 @@ def test_a_card_names_the_start_by_its_content_and_not_by_its_path(glyphs, tmp_p
     ],
 )
 def test_a_start_of_another_kind_is_refused(glyphs, tmp_path, other, side, message):
-    train(glyphs, replace(NARROW, **{"private": None, **other})).save(tmp_path / "start.safetensors")
-    config = replace(NARROW, start=str(tmp_path / "start.safetensors"))
+    train(glyphs, replace(CLOSED, **{"private": None, **other})).save(tmp_path / "start.safetensors")
+    config = replace(CLOSED, start=str(tmp_path / "start.safetensors"))
     with pytest.raises(ConfigError, match=message):
         train(Unlooked(glyphs, (480, 1, side, side)), config)
 
 
 def test_a_start_that_is_not_there_is_refused(glyphs, tmp_path):
     with pytest.raises(ArtefactError, match=r"none.safetensors: no such file"):
-        train(Unlooked(glyphs), replace(NARROW, start=str(tmp_path / "none.safetensors")))
+        train(Unlooked(glyphs), replace(CLOSED, start=str(tmp_path / "none.safetensors")))
 
 
 # Tests on private tasks
@@ -476,7 +475,7 @@ def test_a_task_is_learned_with_the_norm_of_the_last_step_as_in_training(glyphs,
 
 @pytest.mark.parametrize(("network", "computed"), [("fully-connected", "vectorised"), ("strided", "loop")])
 def test_the_card_says_how_contributions_were_computed(glyphs, network, computed):
-    model = train(glyphs, replace(CLOSED, network=network))
+    model = train(glyphs, replace(CLOSED, network=network, width=None))
     assert (model.card["computed"], model.card["precision"]) == (computed, "float32")
     rounding = any("floating point" in each for each in model.card["privacy"]["not_covered"])
     assert rounding == (computed != "loop")  # each by itself: nothing tells who else is there
@@ -699,7 +698,7 @@ def test_a_budget_that_is_none_is_refused_when_it_is_set_and_no_data_are_read(bu
 # The model
 
 
-OTHERS = [replace(CLOSED, algorithm="meta-sgd"), replace(NARROW, private=None)]
+OTHERS = [replace(CLOSED, algorithm="meta-sgd"), replace(CLOSED, private=None)]
 
 
 @pytest.mark.parametrize("config", [OPEN, *OTHERS, *NOISED.values()])

@@ -32,16 +32,22 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
 
 
-def sfumato(folder: Path, *arguments: str, packages: Path) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, whose path has the packages."""
-    paths = [str(packages), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return subprocess.run(
-        [sys.executable, "-m", "sfumato", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "XDG_DATA_HOME": str(folder / "home")},
-        capture_output=True,
-        text=True,
-    )
+PROGRAM = """
+import shlex, sys
+from sfumato.cli.app import app
+for words in sys.argv[1:]:
+    app(shlex.split(words), standalone_mode=False)
+    print("end of command", flush=True)
+"""
+
+
+def sfumato(folder: Path, packages: Path, *commands: str) -> tuple[list[str], str]:
+    """What commands print until one fails, and the errors, in a process whose path has the packages."""
+    paths = os.pathsep.join([str(packages), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = {**os.environ, "PYTHONPATH": paths, "XDG_DATA_HOME": str(folder / "home")}
+    words = [sys.executable, "-c", PROGRAM, *commands]
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True)
+    return done.stdout.split("end of command\n"), " ".join(done.stderr.split())
 
 
 @pytest.fixture(scope="module")
@@ -59,18 +65,22 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(packages: Path) -> Path:
-    """The folder of a study of all three, by two workers."""
+def said(packages: Path) -> tuple[list[str], str]:
+    """A study of all three by two workers, its board, a folder that is protected, and a mistake."""
     (own,) = map(yaml.safe_load, blocks("yaml"))
     folder = packages.parent
     own["training"] |= STUDY["training"]
     (folder / "mine.yaml").write_text(yaml.safe_dump(STUDY | own))
-    done = sfumato(folder, "study", "run", "mine.yaml", "--workers", "2", "--yes", packages=packages)
-    assert done.returncode == 0, done.stderr
-    return folder / "runs/mine"
+    images.write(folder / "photos/one.png", torch.full((3, 8, 8), 200, dtype=torch.uint8))
+    protect = "protect photos released --workers 1 --with"
+    study = ("study run mine.yaml --workers 2 --yes", "study board runs/mine --json")
+    said = sfumato(folder, packages, *study, f"{protect} stripes:width=2", f"{protect} stripe:width=2")
+    assert len(said[0]) == 1 + 3, said[1]  # all commands but the last one ended well
+    return said
 
 
-def test_workers_measure_an_own_protection_by_an_own_adversary_and_train_an_own_encoder(run: Path):
+def test_workers_measure_an_own_protection_by_an_own_adversary_and_train_an_own_encoder(packages, said):
+    run = packages.parent / "runs/mine"
     (_, study), *records = read_run(run)
     assert study["protections"] == ["none", "stripes:width=1", "stripes:width=2"]
     cells = [record["cell"] for _, record in records]
@@ -83,30 +93,18 @@ def test_workers_measure_an_own_protection_by_an_own_adversary_and_train_an_own_
     assert "Stripes, by rows of a stripe" in page
 
 
-def test_an_own_protection_has_a_row_of_the_board(packages: Path, run: Path):
-    done = sfumato(run, "study", "board", ".", "--json", packages=packages)
-    assert done.returncode == 0, done.stderr
-    rows = {row["protection"]: row for row in json.loads(done.stdout)}
+def test_an_own_protection_has_a_row_of_the_board_and_protects_a_folder(packages: Path, said):
+    rows = {row["protection"]: row for row in json.loads(said[0][1])}
     assert rows.keys() == {"stripes:width=1", "stripes:width=2", "none"}
     assert rows["stripes:width=1"]["bytes"] == 3 * 16 * 16
     assert 0 <= rows["stripes:width=1"]["named"]["1"]["value"] <= 1
-
-
-def test_a_folder_is_protected_by_it(packages: Path, run: Path, tmp_path: Path):
-    images.write(tmp_path / "photos/one.png", torch.full((3, 8, 8), 200, dtype=torch.uint8))
-    done = sfumato(tmp_path, "protect", "photos", "released", "--with", "stripes:width=2", packages=packages)
-    assert done.returncode == 0, done.stderr
-    (released,) = (tmp_path / "released").glob("*.png")
+    (released,) = (packages.parent / "released").glob("*.png")
     assert (images.read(released)[:, 2:4] == 0).all()
 
 
-def test_an_unknown_name_and_a_package_that_cannot_be_imported_are_named(packages: Path, tmp_path: Path):
-    def said(spec: str) -> str:
-        done = sfumato(tmp_path, "protect", "photos", "released", "--with", spec, packages=packages)
-        return " ".join(done.stderr.split())
-
-    assert "did you mean 'stripes'? Known: answer, avatar, block, blur" in said("stripe:width=2")
+def test_an_unknown_name_and_a_package_that_cannot_be_imported_are_named(packages, said, tmp_path: Path):
+    assert "did you mean 'stripes'? Known: answer, avatar, block, blur" in said[1]
     (tmp_path / "eyes.py").write_text("import no_such_library\n")
-    broken = said("stripes:width=2")
-    assert "protection 'stripes' of the package eyes 1.0 cannot be imported from eyes:Stripes" in broken
+    _, broken = sfumato(tmp_path, packages, "protect photos released --with stripes:width=2")
+    assert "'stripes' of the package eyes 1.0 cannot be imported from eyes:Stripes" in broken
     assert "No module named 'no_such_library'" in broken

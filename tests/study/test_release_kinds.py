@@ -71,6 +71,7 @@ QUICK = {
 EPISODIC: dict[str, Any] = {
     **SETTINGS,
     **QUICK,
+    "task": {**SETTINGS["task"], "episodes": 4},
     "protections": PROTECTIONS,
     "attacks": [f"reidentify-{name}" for name in ("static", "adaptive", "student", "values")],
     "reconstructions": ["invert-feature"],
