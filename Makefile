@@ -57,6 +57,7 @@ format: $(VENV)/test.done
 
 # The documentation site, into build/docs; its notebooks are run. Two minutes on two cores.
 docs: $(VENV)/test.done
+	$(BIN)/python studies/results.py
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -j 2 -q docs build/docs
 	@echo "build/docs/index.html"
 

@@ -1,4 +1,4 @@
-"""The documentation site: `make docs`. It makes the pages of the reference, and those of results."""
+"""The documentation site: `make docs`, which makes pages of results first. It makes those of the reference."""
 
 import functools
 import gc
@@ -8,9 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
-sys.path.append(str(HERE.parent / "studies"))  # last: its names are plain words
 
-import results
 from generators import notebooks, pages, plain
 from sphinx.domains.python import PythonDomain
 
@@ -68,7 +66,6 @@ html_theme_options = {
 }
 
 pages.write(HERE / "reference")
-results.write()
 
 # The nodes of a build stay to its end, and nobody reads its hundred thousand messages to developers.
 gc.disable()
