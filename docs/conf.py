@@ -1,4 +1,4 @@
-"""The documentation site: `make docs`, which makes pages of results first. It makes those of the reference."""
+"""The documentation site, of `make docs`, which makes the pages of results first. The reference is made here."""
 
 import functools
 import gc
