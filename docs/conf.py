@@ -1,4 +1,4 @@
-"""The documentation site, of `make docs`, which makes the pages of results first. The reference is made here."""
+"""The documentation site: `make docs` makes the pages of results, and this those of the reference."""
 
 import functools
 import gc
