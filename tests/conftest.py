@@ -16,7 +16,6 @@ from ray_nodes import RayCluster
 import sfumato
 from sfumato import data
 from sfumato.base import registry
-from sfumato.study.lab import trained
 
 INSTALLED = os.environ.get("SFUMATO_INSTALLED")  # where the wheel is, if the tests are for it, not for src/
 SHARED = Path(__file__).parents[1].parent / "shared" / "data"
@@ -98,6 +97,8 @@ def ray_cluster() -> Iterator[RayCluster]:
 @pytest.fixture(scope="module")
 def quick_adversaries() -> Iterator[None]:
     """Ten trees, ten steps, two epochs: 200, 150 and 60 take half of the time of a study in a test."""
+    from sfumato.study.lab import trained  # tests without a study do without
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sfumato.learn.of_vectors._TREES", 10)
         patch.setattr("sfumato.attack.set_network._STEPS", 10)

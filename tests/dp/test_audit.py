@@ -112,9 +112,9 @@ def test_an_approximate_guarantee_is_audited_with_its_delta():
     protection = parse("gaussian:sigma=255")  # μ = 1
     stated = protection.guarantee(GREY).to("approximate", delta=0.1)
     noise = seeded_noise(0)
-    config = AuditConfig(shape=GREY, trials=30_000)
+    config = AuditConfig(shape=GREY, trials=60_000)  # by half of them two of four seeds find less
     result = audit(lambda images: protection.release(images, noise).values, stated, config)
-    assert 0.5 * stated.value <= result.lower <= stated.value  # of five seeds 0.59 to 0.71
+    assert 0.7 * stated.value <= result.lower <= stated.value
     assert "stated eps = " in str(result)
 
 

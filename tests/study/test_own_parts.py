@@ -106,5 +106,5 @@ def test_an_unknown_name_and_a_package_that_cannot_be_imported_are_named(package
     assert "did you mean 'stripes'? Known: answer, avatar, block, blur" in said[1]
     (tmp_path / "eyes.py").write_text("import no_such_library\n")
     _, broken = sfumato(tmp_path, packages, "protect photos released --with stripes:width=2")
-    assert "'stripes' of the package eyes 1.0 cannot be imported from eyes:Stripes" in broken
+    assert "protection 'stripes' of the package eyes 1.0 cannot be imported from eyes:Stripes" in broken
     assert "No module named 'no_such_library'" in broken
